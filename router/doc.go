@@ -1,0 +1,44 @@
+// Package router chooses which engine replica serves a request, inside the process of the host, and accounts for it.
+//
+// A [Pool] knows a set of endpoints. The host tells it what the engines report ([Pool.Observe]) and asks it to place
+// requests ([Pool.Reserve]). Selecting and reserving are one atomic step; the [Lease] that comes back holds the request's
+// cost until the host ends it.
+//
+// # What the host must do
+//
+//  1. Give the endpoints: [Pool.SetEndpoints], or Add, Remove, Drain, Ready and Sleep. Identity is ID and Incarnation.
+//  2. Deliver snapshots: [Pool.Observe], with ObservedAt the time at which the poll was sent. An engine that is not
+//     heard of is priced as unknown; a pool that hears of nobody goes on by its own ledger.
+//  3. Reserve, and send the request to [Lease.Endpoint].
+//  4. Say when the first token came ([Lease.FirstToken]) and how many there are ([Lease.Progress]); both are optional
+//     and make the ledger sharper.
+//  5. End every lease, at the end of the stream and not at its headers: [Lease.Done], [Lease.Fail] or [Lease.Cancel].
+//     Ending it again does nothing, so deferring Cancel is safe. No timer does it for the host; [Stats].OldestLease shows a
+//     lease that was forgotten.
+//
+// Package httptransport does 3 to 5 for HTTP.
+//
+// # How it decides
+//
+// Endpoints that cannot serve are left out, each with a [Reason]; then those at a cap. Of the rest every one gets a cost
+// in ms ([score.Terms]): the work that waits there, the request's own, and what it costs others. The [Policy] chooses;
+// [Pressure] takes the lowest total. A warm prefix saves the prefill time it avoids, as long as its holder is fresh and
+// inside its [Bounds].
+//
+// Readings count by their age. They lose weight beside the pool's own ledger by exp(-age/Decay), except that a queue is never
+// taken to shrink faster than its engine can compute; aging ones carry a growing uncertainty and earn no affinity, stale
+// ones do not count at all. A missing figure is never zero: it counts as the mean of the fresh ones, and never less than the pool's own
+// leases. What was sent after a snapshot was taken is added to it, what has ended since is taken off.
+//
+// # Concurrency
+//
+// All methods of Pool and Lease may be called from any goroutine. A decision is computed without a lock and committed
+// under a short one; where another was committed meanwhile, the endpoints concerned are looked at again. Leases end and
+// snapshots arrive without that lock. Nothing here starts a goroutine; the receipt writers have a Run method that the
+// host runs.
+//
+// # Determinism
+//
+// With one seed, one clock and one sequence of calls the choices are the same. [Replay] makes a decision again from its
+// [Receipt].
+package router

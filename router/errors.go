@@ -1,0 +1,85 @@
+package router
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// The reasons for which a request is not placed. Match them with errors.Is; the error itself is a [*RejectError].
+var (
+	// ErrNoEndpoints: no endpoint can serve the request: none there, none ready, none with the model.
+	ErrNoEndpoints = errors.New("router: no endpoint can serve the request")
+	// ErrTooLong: every endpoint that could serve it has less KV memory than the prompt needs. Waiting does not help.
+	ErrTooLong = errors.New("router: the prompt is longer than the memory of every endpoint")
+	// ErrSaturated: endpoints could serve it, and every one of them, or the pool, is at a cap.
+	ErrSaturated = errors.New("router: every endpoint is at a cap")
+	// ErrQueueFull: the queue in front of the pool has no place left. For routers with a queue; a Pool has none yet.
+	ErrQueueFull = errors.New("router: the queue is full")
+	// ErrQueueTimeout: it waited as long as the queue allows. For routers with a queue; a Pool has none yet.
+	ErrQueueTimeout = errors.New("router: waited too long in the queue")
+	// ErrDeadline: its deadline has passed.
+	ErrDeadline = errors.New("router: the deadline has passed")
+	// ErrTelemetryIncomplete: no endpoint has usable telemetry, and the pool is told to fail closed.
+	ErrTelemetryIncomplete = errors.New("router: telemetry is incomplete")
+)
+
+// RejectError says why a request was not placed. It wraps one of the sentinels. It belongs to the caller.
+type RejectError struct {
+	// Reason is the sentinel.
+	Reason error
+	// Because is the one reason for which every endpoint was left out, e.g. ModelNotServed or CapTenant; NoReason where the
+	// reasons differ or there are no endpoints.
+	Because Reason
+	// RetryAfter is how long the caller should wait, in whole seconds from 1 to 30: for a saturated pool by the rate at which
+	// leases have been ending, else until an open circuit is probed. 0 = unknown.
+	RetryAfter time.Duration
+	// Decision holds what was considered; its Candidates are filled in when the request was sampled or scored.
+	Decision Decision
+}
+
+// Error is the sentinel's text, with the reason for which every endpoint was left out where they share one.
+func (e *RejectError) Error() string {
+	if e.Because == NoReason {
+		return e.Reason.Error()
+	}
+	return fmt.Sprintf("%v (%v)", e.Reason, e.Because)
+}
+
+// Unwrap returns the sentinel.
+func (e *RejectError) Unwrap() error { return e.Reason }
+
+// Code is the short name of the reason: no-endpoints, too-long, saturated, queue-full, queue-timeout, deadline or
+// telemetry-incomplete.
+func (e *RejectError) Code() string { return rejectCode(e.Reason) }
+
+// rejections are the codes of rejections, in the order of [rejection].
+var rejections = [...]string{
+	"no-endpoints", "too-long", "saturated", "queue-full", "queue-timeout", "deadline", "telemetry-incomplete", "unknown",
+}
+
+// RejectCodes lists every code that [RejectError.Code] can return.
+func RejectCodes() []string {
+	all := rejections
+	return all[:]
+}
+
+// rejection is the index of a sentinel in rejections.
+func rejection(reason error) int {
+	for i, err := range [...]error{
+		ErrNoEndpoints, ErrTooLong, ErrSaturated, ErrQueueFull, ErrQueueTimeout, ErrDeadline, ErrTelemetryIncomplete,
+	} {
+		if errors.Is(reason, err) {
+			return i
+		}
+	}
+	return len(rejections) - 1
+}
+
+func rejectCode(reason error) string { return rejections[rejection(reason)] }
+
+func unknownName(kind, name string) error { return fmt.Errorf("router: unknown %s %q", kind, name) }
+
+func unknownEndpoint(id string) error {
+	return fmt.Errorf("router: endpoint %q is not in the pool", id)
+}

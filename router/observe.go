@@ -1,0 +1,121 @@
+package router
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/isobar-go/isobar/prefix"
+	"github.com/isobar-go/isobar/reserve"
+	"github.com/isobar-go/isobar/telemetry"
+)
+
+// Observe takes what an engine reported. ObservedAt must be the earliest moment at which the figures can have held: the
+// time at which the poll was sent. An older snapshot than the one held is dropped, per reading, and an invalid figure is
+// taken as unknown; both are counted, see [Pool.Stats], and no error. An unknown ID is an error.
+func (p *Pool) Observe(id string, s telemetry.Snapshot) error {
+	_, err := p.Report(id, s)
+	return err
+}
+
+// Report is Observe and says what became of the snapshot.
+func (p *Pool) Report(id string, s telemetry.Snapshot) (telemetry.Result, error) {
+	l, err := p.find(id)
+	if err != nil {
+		return telemetry.Result{}, err
+	}
+	now := p.cfg.Now()
+	l.reporting.Lock()
+	defer l.reporting.Unlock()
+	res := l.store.Observe(now, s, l.account.Sums().Live.Requests)
+	p.counters.snapshots.Add(1)
+	p.counters.defects.Add(uint64(len(res.Defects)))
+	if res.Dropped != "" {
+		p.counters.dropped.Add(1)
+		return res, nil
+	}
+	// An odd number tells decisions that figures and ledger are of two observations. They read the ledger first and the
+	// figures then, so that new figures may meet old sums, and never the other way round: see View.read.
+	l.changes.Add(1)
+	if res.EpochChanged {
+		// The engine has restarted in place: its cache is empty, and no later snapshot can contain what was sent before.
+		p.counters.epochs.Add(1)
+		p.index.Clear(l.holder)
+		l.adapters.clear()
+		restarted := s.ObservedAt
+		if restarted.IsZero() {
+			restarted = now
+		}
+		l.account.Restart(restarted)
+	}
+	rep := digestState(l.store.State(), p.since, p.cfg.Freshness.StaleAfter)
+	l.reported.Store(rep)
+	if rep.counted {
+		l.account.Observe(p.base.Add(time.Duration(rep.countsAt)))
+	}
+	l.changes.Add(1)
+	p.boundIndex(l, l.conf.Load().Profile.KVCapacity)
+	return res, nil
+}
+
+// ScrapeFailed tells that a poll of the endpoint failed. It is counted and never becomes a reading. An unknown ID is an
+// error.
+func (p *Pool) ScrapeFailed(id string, cause error) error {
+	l, err := p.find(id)
+	if err != nil {
+		return err
+	}
+	p.counters.scrapes.Add(1)
+	l.store.ScrapeError(p.cfg.Now(), cause)
+	return nil
+}
+
+// ApplyKV takes an exact event of an engine's KV cache. The first one of an endpoint puts it into exact mode: from then on
+// its cache holds what the events say, and what was routed there teaches nothing. An unknown ID is an error.
+func (p *Pool) ApplyKV(id string, e prefix.Event) error {
+	l, err := p.find(id)
+	if err != nil {
+		return err
+	}
+	if e.Kind < prefix.Stored || e.Kind > prefix.Cleared {
+		return fmt.Errorf("router: event field Kind = %d is not stored, removed or cleared", e.Kind)
+	}
+	p.index.Apply(l.holder, e)
+	return nil
+}
+
+// ClearPrefixes forgets what the endpoint's cache was believed to hold; leases are not touched. An unknown ID is an error.
+func (p *Pool) ClearPrefixes(id string) error {
+	l, err := p.find(id)
+	if err != nil {
+		return err
+	}
+	p.index.Clear(l.holder)
+	return nil
+}
+
+// ClearAllPrefixes does so for every endpoint.
+func (p *Pool) ClearAllPrefixes() { p.index.ClearAll() }
+
+// Cached says how many leading tokens of the prefix an endpoint is believed to hold, in whole blocks of its own. An
+// unknown ID is an error.
+func (p *Pool) Cached(id string, q prefix.Sequence) (int64, error) {
+	l, err := p.find(id)
+	if err != nil {
+		return 0, err
+	}
+	dst := p.index.Match(q, nil)
+	if l.holder.Slot() >= len(dst) {
+		return 0, nil
+	}
+	tokens := dst[l.holder.Slot()]
+	return tokens - tokens%int64(l.conf.Load().Profile.WithDefaults().BlockSize), nil
+}
+
+// Ledger returns what the pool itself has open on an endpoint. An unknown ID is an error.
+func (p *Pool) Ledger(id string) (reserve.Sums, error) {
+	l, err := p.find(id)
+	if err != nil {
+		return reserve.Sums{}, err
+	}
+	return l.account.Sums(), nil
+}

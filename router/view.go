@@ -1,0 +1,428 @@
+package router
+
+import (
+	"math"
+	"time"
+
+	"github.com/isobar-go/isobar/admission"
+	"github.com/isobar-go/isobar/score"
+	"github.com/isobar-go/isobar/telemetry"
+)
+
+// View is one immutable picture of all endpoints, as a policy sees it for one request: the same for the policy that
+// decides and for the one in its shadow. A View is valid during the call it is passed to and must not be kept; it may be
+// read by one goroutine.
+type View struct {
+	// By endpoint, in the order of the ids: the order of a host's list has no meaning.
+	cands []cand
+	flags []flag
+	grade []grade
+	load  []float64 // requests there, for the aggregate cap
+	queue []float64 // ms
+	own   []float64 // own predicted completion, ms
+	total []float64 // ms
+
+	recorded []Candidate   // of a replay, else nil
+	match    []int64       // leading cached tokens by slot of the prefix index
+	kinds    []Reason      // by kind of endpoint: why it cannot serve the request
+	quotes   []score.Quote // by kind of endpoint
+
+	cfg   *Config
+	clock func() int64 // nil in a replay
+	model *score.Model
+	decay *decay
+	set   *endpointSet
+
+	now     int64  // ns on the pool's scale
+	version uint64 // of the endpoint set and its readiness
+	grants  uint64 // leases granted when the first figure was read
+	number  uint64 // of the decision
+	stream  uint64 // which of the decision's random streams Draw uses
+	draws   uint64
+
+	req       *Request // = &request, but in a replay
+	request   Request
+	size      sizes
+	sized     score.Request
+	session   uint64
+	lead      uint64 // hash of the first blocks of the prefix
+	adapter   uint64 // key of the requested adapter, 0 = none
+	anyDigest uint64 // key of an adapter of that name whose digest is not reported
+	tenants   int    // open requests of the request's tenant
+	capped    bool   // endpoints have caps
+	plain     bool   // no exclusions and no adapter: most endpoints can be read in one go
+	replicas  float64
+	mean      float64 // prompt length where only a count of waiting requests is known, tokens
+
+	at    int  // the choice, -1 = nobody
+	fault bool // the policy failed to make it
+	tries int  // how often it was overtaken
+
+	outdated bool    // everything must be looked at again
+	changed  []int32 // places of the endpoints that must
+
+	// Derived by finalize.
+	eligible  int // could serve, capped or not
+	choosable int // can be chosen
+	avoided   int // choosable, but the caller would rather not
+	requests  float64
+	degraded  bool
+	any, all  flag // of the candidates' flags, joined by or and by and
+	ordinary  bool // all can be chosen, none is warm, and no cap is on the whole pool: a change of one concerns no other
+	lifted    bool // affinity counts although every candidate is outside its bounds
+	poolCap   Reason
+}
+
+// flag holds the yes-and-no facts of a candidate that the decision asks for in loops.
+type flag uint16
+
+const (
+	isEligible flag = 1 << iota
+	isUsable        // its load readings take part
+	isSuspect
+	isObserved // has reported at least once
+	isAvoided
+	isWarm   // has cached tokens
+	isCosted // its terms are those of its figures
+	isUnsure // a figure of it is substituted by the mean of the others
+	isCapped // by its own caps
+)
+
+// Len is the number of endpoints, excluded ones included.
+func (v *View) Len() int { return len(v.cands) }
+
+// At returns candidate i, 0 <= i < Len, in the order of the endpoints' ids.
+func (v *View) At(i int) Candidate { return v.export(i, new(score.Profile)) }
+
+// Choosable says whether candidate i may be chosen.
+func (v *View) Choosable(i int) bool {
+	return v.grade[i] != gradeOut && (v.avoided == 0 || v.flags[i]&isAvoided == 0 || v.avoided == v.choosable)
+}
+
+// PromptTokens is the length of the prompt, tokens.
+func (v *View) PromptTokens() int64 { return v.size.prompt }
+
+// OutputTokens is the expected length of the output, tokens.
+func (v *View) OutputTokens() int64 { return v.size.output }
+
+// Class is the priority class of the request.
+func (v *View) Class() Class { return v.req.Class }
+
+// SessionHash identifies the request's session, or where it has none the head of its prompt; 0 = neither is known.
+func (v *View) SessionHash() uint64 {
+	if v.session != 0 {
+		return v.session
+	}
+	return v.lead
+}
+
+// PrefixHash identifies the first two blocks of the request's prompt in their scope; 0 = unknown.
+func (v *View) PrefixHash() uint64 { return v.lead }
+
+// TieWindow is how much worse than the best a candidate may be and still be drawn, ms.
+func (v *View) TieWindow() float64 { return ms(v.cfg.TieWindow) }
+
+// Degraded says that no candidate has usable telemetry.
+func (v *View) Degraded() bool { return v.degraded }
+
+// Draw returns the next number of this decision's own random stream, uniform in [0, n); 0 for n < 2. The stream depends
+// on the seed and the number of the decision alone.
+func (v *View) Draw(n int) int {
+	if n < 2 {
+		return 0
+	}
+	v.draws++
+	x := mix(v.cfg.Seed ^ mix(v.number^mix(v.draws^v.stream<<32)))
+	return int((x >> 33) % uint64(n))
+}
+
+// mix is the finaliser of the splitmix64 generator (Steele, Lea, Flood 2014).
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+func ms(d time.Duration) float64 { return float64(d) / 1e6 }
+
+// grow makes room for n candidates.
+func (v *View) grow(n int) {
+	if cap(v.cands) < n {
+		v.cands, v.flags, v.grade = make([]cand, n), make([]flag, n), make([]grade, n)
+		v.load, v.queue, v.own, v.total = make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)
+	}
+	v.cands, v.flags, v.grade = v.cands[:n], v.flags[:n], v.grade[:n]
+	v.load, v.queue, v.own, v.total = v.load[:n], v.queue[:n], v.own[:n], v.total[:n]
+}
+
+// finalize derives everything that depends on more than one endpoint: who is left, what unknown figures count as, the
+// costs, and the bounds on affinity.
+func (v *View) finalize() {
+	v.count()
+	v.cost()
+	v.bound()
+}
+
+// count finds out who can be chosen.
+func (v *View) count() {
+	v.eligible, v.choosable, v.avoided, v.requests = 0, 0, 0, 0
+	any, all := flag(0), ^flag(0)
+	for _, f := range v.flags {
+		any, all = any|f, all&f
+	}
+	capped := v.cfg.Caps.Aggregate > 0
+	if capped {
+		for _, requests := range v.load {
+			v.requests += requests
+		}
+	}
+	v.any, v.all = any, all
+	v.degraded = any&(isEligible|isUsable) == isEligible // what is not eligible has no flag that says it is usable
+	v.poolCap = NoReason
+	switch v.cfg.Caps.CheckPool(v.requests, v.tenants) {
+	case admission.OverAggregate:
+		v.poolCap = CapAggregate
+	case admission.OverTenant:
+		v.poolCap = CapTenant
+	}
+	const ordinary = isEligible | isUsable | isObserved
+	v.ordinary = false
+	if all&ordinary == ordinary && any&(isSuspect|isAvoided|isCapped) == 0 && v.poolCap == NoReason {
+		v.eligible, v.choosable = len(v.flags), len(v.flags)
+		v.ordinary = !capped && v.cfg.Caps.Tenant == 0 && any&(isWarm|isUnsure) == 0 && all&isCosted != 0
+		for i := range v.grade {
+			v.grade[i] = gradeIn
+		}
+		return
+	}
+	v.countEach()
+}
+
+// countEach is count where candidates differ.
+func (v *View) countEach() {
+	trusted, observed := false, false
+	for _, f := range v.flags {
+		trusted = trusted || f&(isEligible|isSuspect) == isEligible
+		observed = observed || f&(isObserved|isUsable) == isObserved|isUsable
+	}
+	for i, f := range v.flags {
+		v.grade[i] = gradeOut
+		if f&isEligible == 0 {
+			continue
+		}
+		v.eligible++
+		c := &v.cands[i]
+		if c.limit = v.limit(c, f, trusted, observed); c.limit != NoReason {
+			continue
+		}
+		v.grade[i] = gradeIn
+		v.choosable++
+		if f&isAvoided != 0 {
+			v.avoided++
+		}
+	}
+}
+
+// limit says whether an eligible candidate has room, where that depends on the others.
+func (v *View) limit(c *cand, f flag, trusted, observed bool) Reason {
+	switch {
+	case v.cfg.FailClosed && v.degraded:
+		return TelemetryMissing
+	case f&isSuspect != 0 && trusted && c.own.Requests > 0:
+		return Probing
+	case f&isObserved == 0 && observed && c.own.Requests >= int64(v.cfg.UnobservedMax):
+		return UnobservedLimit
+	case v.poolCap != NoReason:
+		return v.poolCap
+	}
+	return c.cap
+}
+
+// means are what an unknown figure counts as: the mean of the fresh ones, weighted by age like those it is compared with, or
+// where none is fresh that of the aging ones.
+type means struct{ requests, waiting, pending, kvShare float64 }
+
+func (v *View) freshMeans() means {
+	var sum, n [telemetry.Fresh + 1][figures]float64 // by class
+	for i := range v.cands {
+		if v.flags[i]&isEligible == 0 {
+			continue
+		}
+		c := &v.cands[i]
+		share := c.load.KVShare
+		if c.load.KVCapacity > 0 {
+			share = c.load.KV / c.load.KVCapacity
+		}
+		loads := [figures]float64{figRequests: c.load.Requests, figWaiting: c.waiting, figPending: c.load.PendingPrefill, figKV: share}
+		for f, class := range c.class {
+			sum[class][f] += loads[f]
+			n[class][f]++
+		}
+	}
+	mean := func(f int) float64 {
+		for _, class := range [...]telemetry.Class{telemetry.Fresh, telemetry.Aging} {
+			if n[class][f] > 0 {
+				return sum[class][f] / n[class][f]
+			}
+		}
+		return 0
+	}
+	return means{requests: mean(figRequests), waiting: mean(figWaiting), pending: mean(figPending), kvShare: mean(figKV)}
+}
+
+// cost computes the terms of every candidate that can be chosen and has none yet. What depends on the mean of the others is
+// always computed anew.
+func (v *View) cost() {
+	if v.all&isCosted != 0 && v.any&isUnsure == 0 {
+		return
+	}
+	var mean means
+	known := false
+	for i, f := range v.flags {
+		if v.grade[i] == gradeOut || f&(isCosted|isUnsure) == isCosted {
+			continue
+		}
+		c := &v.cands[i]
+		if f&isUnsure != 0 {
+			if !known {
+				mean, known = v.freshMeans(), true
+			}
+			v.substitute(c, &mean)
+		}
+		v.price(i, false)
+	}
+}
+
+// substitute fills in the loads that no usable reading tells: the larger of the pool's own and the mean of the fresh ones. A suspect
+// endpoint that is due for a probe is priced as if free, so that one request finds out.
+func (v *View) substitute(c *cand, mean *means) {
+	replicas := float64(v.cfg.Replicas)
+	either := func(own, mean float64) float64 {
+		if c.due {
+			return own
+		}
+		return max(own, mean)
+	}
+	if c.class[figRequests] < telemetry.Aging {
+		c.load.Requests = either(replicas*float64(c.own.Requests), mean.requests)
+	}
+	if c.class[figWaiting] < telemetry.Aging {
+		c.waiting = either(replicas*float64(c.unobserved), mean.waiting)
+	}
+	if c.class[figPending] < telemetry.Aging {
+		c.load.PendingPrefill = either(replicas*float64(c.own.Prefill), mean.pending)
+	}
+	if c.class[figKV] < telemetry.Aging {
+		if c.load.KVCapacity > 0 {
+			c.load.KV = either(replicas*float64(c.own.KV), mean.kvShare*c.load.KVCapacity)
+		} else {
+			c.load.KVShare = either(0, mean.kvShare)
+		}
+	}
+}
+
+func (v *View) price(i int, withheld bool) {
+	c := &v.cands[i]
+	cached, uncertainty := 0.0, 0.0
+	if c.freshness != telemetry.Fresh {
+		uncertainty = v.model.UncertaintyMS(c.fresh())
+	} else if !withheld {
+		cached = float64(c.cached)
+	}
+	v.queue[i], v.own[i], v.total[i] = v.quotes[c.kind].Totals(&c.load, cached, c.adapter, uncertainty)
+	v.flags[i] |= isCosted
+}
+
+// bound applies the pressure bounds on affinity, and the bound on what a request may give up for others.
+func (v *View) bound() {
+	v.lifted = false
+	if v.any&isWarm != 0 {
+		v.withhold()
+	}
+	best := math.Inf(1)
+	for i, own := range v.own {
+		if own < best && v.Choosable(i) {
+			best = own
+		}
+	}
+	limit := float64(best*(1+v.cfg.Bounds.GiveUp.Ratio)) + ms(v.cfg.Bounds.GiveUp.Extra)
+	for i, own := range v.own {
+		switch {
+		case v.grade[i] == gradeOut:
+		case own > limit:
+			v.grade[i] = gradeBarred
+		default:
+			v.grade[i] = gradeIn
+		}
+	}
+}
+
+// withhold takes the affinity from warm candidates that are outside their bounds, unless all candidates are.
+func (v *View) withhold() {
+	least := math.Inf(1) // the shortest queue
+	for i, queue := range v.queue {
+		if v.Choosable(i) {
+			least = min(least, queue)
+		}
+	}
+	inside, withheld := false, false
+	for i, g := range v.grade {
+		if g == gradeOut || inside && v.flags[i]&isWarm == 0 {
+			continue
+		}
+		c := &v.cands[i]
+		reason := v.outside(c, v.queue[i], least)
+		inside = inside || reason == NoReason && v.Choosable(i)
+		c.withheld = NoReason
+		if v.flags[i]&isWarm != 0 {
+			if c.freshness != telemetry.Fresh {
+				reason = WithheldNotFresh
+			}
+			c.withheld = reason
+			withheld = withheld || reason.bound()
+		}
+	}
+	v.lifted = !inside
+	if !withheld {
+		return
+	}
+	for i, g := range v.grade {
+		c := &v.cands[i]
+		switch {
+		case g == gradeOut || !c.withheld.bound():
+		case v.lifted:
+			c.withheld = NoReason
+		default:
+			v.price(i, true)
+			v.flags[i] &^= isCosted // the next look may find it inside its bounds
+		}
+	}
+}
+
+// outside names the first pressure bound that the candidate breaks. Those on waiting requests and memory read the figures as
+// reported, those on time read the queue as it is priced.
+func (v *View) outside(c *cand, queue, bestQueue float64) Reason {
+	b := &v.cfg.Bounds
+	if c.class[figWaiting] >= telemetry.Aging && c.value[figWaiting] > float64(b.MaxWaiting) {
+		return WithheldWaiting
+	}
+	if c.class[figKV] >= telemetry.Aging && c.kvReported(v) > b.MaxKV {
+		return WithheldKV
+	}
+	if queue > ms(b.MaxQueueDelay) {
+		return WithheldQueueDelay
+	}
+	if queue-bestQueue > ms(b.MaxLead) {
+		return WithheldLead
+	}
+	return NoReason
+}
+
+// kvReported is the projected share of KV memory by the reported figure, the request included.
+func (c *cand) kvReported(v *View) float64 {
+	if c.load.KVCapacity > 0 {
+		return (c.value[figKV] + v.sized.Prompt + v.sized.Output) / c.load.KVCapacity
+	}
+	return c.value[figKV]
+}
