@@ -1,0 +1,188 @@
+// Command gateway puts isobar before LLM engines that speak the OpenAI API.
+//
+// Without arguments it starts three model engines in its own process, shows what it does with a mixed load, compares
+// that with round robin, and goes on serving until Ctrl-C:
+//
+//	go run ./examples/gateway
+//	go run ./examples/gateway -once
+//
+// Before real engines it shows nothing and serves:
+//
+//	go run ./examples/gateway -addr :8080 -engine http://10.0.0.1:8000 -engine http://10.0.0.2:8000
+//
+// Its routes are /v1/chat/completions, /v1/completions, /v1/models, /healthz and /debug/isobar. The engines must report
+// their state at /metrics in the names of vLLM.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/isobar-go/isobar/admission"
+	"github.com/isobar-go/isobar/examples/gateway/internal/demo"
+	"github.com/isobar-go/isobar/examples/gateway/internal/gateway"
+	"github.com/isobar-go/isobar/examples/gateway/internal/node"
+	"github.com/isobar-go/isobar/router"
+	"github.com/isobar-go/isobar/router/httptransport"
+	"github.com/isobar-go/isobar/score"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends it at once
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// options are what the flags say.
+type options struct {
+	addr     string
+	engines  []string
+	once     bool
+	scale    float64
+	policy   string
+	profile  string
+	grace    time.Duration
+	receipts string
+	debugAny bool
+	trust    bool
+	maxBody  int64
+	caps     admission.Caps
+	verbose  bool
+}
+
+func parse(args []string, stderr io.Writer) (*options, error) {
+	o := &options{}
+	f := flag.NewFlagSet("gateway", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.StringVar(&o.addr, "addr", "127.0.0.1:8080", "address to listen on; where the port is taken, a free one is used")
+	const engineUsage = "base URL of an engine, may be repeated; without any, model engines are started and a demonstration is shown"
+	f.Func("engine", engineUsage, func(s string) error {
+		if err := httptransport.ValidateAddress(s); err != nil {
+			return err
+		}
+		o.engines = append(o.engines, s)
+		return nil
+	})
+	f.BoolVar(&o.once, "once", false, "end after the demonstration; status 0 if it did what it claims")
+	f.Float64Var(&o.scale, "scale", 2, "how much faster than real time the model engines run")
+	f.StringVar(&o.policy, "policy", router.Pressure().Name(), fmt.Sprintf("one of %v", router.PolicyNames()))
+	f.StringVar(&o.profile, "profile", score.DefaultProfile, fmt.Sprintf("what real engines can do: one of %v", score.ProfileNames()))
+	f.DurationVar(&o.grace, "grace", 30*time.Second, "how long open streams may go on after a stop")
+	f.StringVar(&o.receipts, "receipts", "", "file to which a receipt of every decision is added, as JSON Lines")
+	f.BoolVar(&o.debugAny, "debug-any", false, "answer /debug/isobar to everybody, not to this machine alone")
+	f.BoolVar(&o.trust, "trust-class", false, "take a request's priority class from X-Isobar-Class: only where clients are trusted")
+	f.Int64Var(&o.maxBody, "max-body", 8<<20, "largest request body, bytes")
+	f.IntVar(&o.caps.Aggregate, "max-requests", 0,
+		"most requests on all engines together, those from elsewhere included, 0 = no limit (real engines only)")
+	f.IntVar(&o.caps.Endpoint, "max-engine-requests", 0, "most requests on one engine, 0 = no limit (real engines only)")
+	f.IntVar(&o.caps.Tenant, "max-tenant-requests", 0, "most requests of one key or user, 0 = no limit (real engines only)")
+	f.BoolVar(&o.verbose, "v", false, "log what happens to the engines")
+	if err := f.Parse(args); err != nil {
+		return nil, err
+	}
+	switch {
+	case f.NArg() > 0:
+		return nil, fmt.Errorf("gateway: unexpected argument %q", f.Arg(0))
+	case !(o.scale > 0 && o.scale <= 1000):
+		return nil, fmt.Errorf("gateway: flag -scale = %v is not within 0 and 1000", o.scale)
+	case o.grace <= 0:
+		return nil, fmt.Errorf("gateway: flag -grace = %v must be above 0", o.grace)
+	case o.maxBody <= 0:
+		return nil, fmt.Errorf("gateway: flag -max-body = %d must be above 0", o.maxBody)
+	case o.once && len(o.engines) > 0:
+		return nil, errors.New("gateway: flag -once is for the demonstration, and -engine shows none")
+	}
+	return o, nil
+}
+
+// run is the program: the status is 0 after a good end, 1 after a bad one, 2 for wrong arguments.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	o, err := parse(args, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		fmt.Fprintln(stderr, err)
+		return 2
+	}
+	err = serve(ctx, o, stdout, stderr)
+	if interrupted := ctx.Err() != nil && errors.Is(err, context.Canceled); err != nil && (o.once || !interrupted) {
+		fmt.Fprintln(stderr, err)
+		return 1
+	}
+	return 0
+}
+
+func serve(ctx context.Context, o *options, stdout, stderr io.Writer) (err error) {
+	level := slog.LevelWarn
+	if o.verbose {
+		level = slog.LevelInfo
+	}
+	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
+	policy, err := router.PolicyByName(o.policy)
+	if err != nil {
+		return err
+	}
+	var receipts io.Writer
+	if o.receipts != "" {
+		file, err := os.OpenFile(o.receipts, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			return fmt.Errorf("gateway: flag -receipts: %w", err)
+		}
+		defer func() { err = errors.Join(err, file.Close()) }()
+		receipts = file
+	}
+	ln, err := listen(o.addr, stdout)
+	if err != nil {
+		return err
+	}
+	settings := gateway.Config{MaxBody: o.maxBody, Grace: o.grace, DebugAny: o.debugAny, TrustClass: o.trust}
+	if len(o.engines) == 0 {
+		return demo.Run(ctx, demo.Config{
+			Listener: ln, Scale: o.scale, Policy: policy, Once: o.once, Out: stdout, Gateway: settings, Receipts: receipts, Log: log,
+		})
+	}
+	profile, err := score.ProfileByName(o.profile)
+	if err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	cfg := node.Config{Gateway: settings, Receipts: receipts, Log: log, Pool: router.Config{Policy: policy, Caps: o.caps}}
+	for i, u := range o.engines {
+		cfg.Endpoints = append(cfg.Endpoints, router.Endpoint{ID: fmt.Sprintf("engine-%d", i+1), Address: u, Profile: profile})
+	}
+	n, err := node.New(cfg)
+	if err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	fmt.Fprintf(stdout, "Serving %d engines at http://%s/v1\n", len(o.engines), ln.Addr())
+	return n.Run(ctx, ln)
+}
+
+// listen takes a free port where the one asked for is taken.
+func listen(addr string, stdout io.Writer) (net.Listener, error) {
+	ln, err := net.Listen("tcp", addr)
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		if err != nil {
+			err = fmt.Errorf("gateway: flag -addr: %w", err)
+		}
+		return ln, err
+	}
+	host, _, splitErr := net.SplitHostPort(addr)
+	if splitErr != nil {
+		return nil, fmt.Errorf("gateway: flag -addr: %w", err)
+	}
+	if ln, err = net.Listen("tcp", net.JoinHostPort(host, "0")); err != nil {
+		return nil, fmt.Errorf("gateway: flag -addr: %w", err)
+	}
+	fmt.Fprintf(stdout, "%s is taken, using %s instead\n", addr, ln.Addr())
+	return ln, nil
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/isobar-go/isobar/examples/internal/embedded"
+	"github.com/isobar-go/isobar/router"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// output may be read while the program writes to it.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+// TestDemonstration: it does what it claims, writes its receipts, and ends.
+func TestDemonstration(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes ten seconds")
+	}
+	file := filepath.Join(t.TempDir(), "receipts.jsonl")
+	out, errs, status := demonstrate(t, "-receipts", file)
+	require.Zero(t, status, "%s\n%s", out, errs)
+	for _, want := range []string{"warm, saves", "burst x", "refused", "broken", "answered on try 2", "round-robin", "prompt tokens from cache"} {
+		require.Contains(t, out, want)
+	}
+	f, err := os.Open(file)
+	require.NoError(t, err)
+	defer f.Close()
+	seen := 0
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var r router.Receipt
+		require.NoError(t, json.Unmarshal(lines.Bytes(), &r))
+		require.True(t, r.Outcome != nil || r.Rejected != "")
+		seen++
+	}
+	require.NoError(t, lines.Err())
+	require.Greater(t, seen, 200)
+}
+
+// demonstrate runs the demonstration, more slowly where the machine is too slow for it.
+func demonstrate(t *testing.T, args ...string) (out, errs string, status int) {
+	for _, scale := range scales {
+		var o, e output
+		status = run(t.Context(), append([]string{"-once", "-scale", scale, "-addr", "127.0.0.1:0"}, args...), &o, &e)
+		if out, errs = o.String(), e.String(); !strings.Contains(errs, "behind the schedule") {
+			break
+		}
+		t.Logf("too slow for -scale %s", scale)
+	}
+	return out, errs, status
+}
+
+// TestServesOn: after the demonstration all engines are there, and Ctrl-C ends it well.
+func TestServesOn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes ten seconds")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var out, errs output
+	done := make(chan int, 1)
+	go func() { done <- run(ctx, []string{"-scale", scales[0], "-addr", "127.0.0.1:0"}, &out, &errs) }()
+	const says = `goes on serving the model "demo" at `
+	require.Eventually(t, func() bool { return len(done) > 0 || strings.Contains(out.String(), says) }, time.Minute, 20*time.Millisecond)
+	_, rest, found := strings.Cut(out.String(), says)
+	if !found && strings.Contains(errs.String(), "behind the schedule") {
+		t.Skip("the machine is too slow at present")
+	}
+	require.True(t, found, errs.String())
+	base, _, _ := strings.Cut(rest, ",")
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	for range 6 {
+		resp, err := client.Post(base+"/completions", "application/json", strings.NewReader(`{"model":"demo","prompt":"hello","max_tokens":2}`))
+		require.NoError(t, err)
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		require.Equal(t, 200, resp.StatusCode)
+	}
+	cancel()
+	require.Zero(t, <-done, errs.String())
+}
+
+// TestBrokenOff: a demonstration that is not seen to its end has shown nothing.
+func TestBrokenOff(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	var out, errs output
+	require.NotZero(t, run(ctx, []string{"-once", "-addr", "127.0.0.1:0"}, &out, &errs))
+}
+
+// TestRealEngines: with -engine it serves at once, on another port where its own is taken, until it is told to stop.
+func TestRealEngines(t *testing.T) {
+	a, err := embedded.Start(embedded.Config{Name: "a", TimeScale: 50})
+	require.NoError(t, err)
+	defer a.Kill()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var out, errs output
+	done := make(chan int, 1)
+	go func() {
+		done <- run(ctx, []string{"-addr", taken.Addr().String(), "-engine", a.URL(), "-policy", "least-load"}, &out, &errs)
+	}()
+	require.Eventually(t, func() bool { return strings.Contains(out.String(), "Serving 1 engines at ") }, 5*time.Second, 5*time.Millisecond)
+	require.Contains(t, out.String(), "is taken, using")
+	_, base, _ := strings.Cut(strings.TrimSpace(out.String()), "engines at ")
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	resp, err := client.Post(base+"/chat/completions", "application/json",
+		strings.NewReader(`{"model":"demo","messages":[{"role":"user","content":"hello"}],"max_tokens":2}`))
+	require.NoError(t, err)
+	_, _ = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+	require.Equal(t, 200, resp.StatusCode)
+	cancel()
+	require.Zero(t, <-done, errs.String())
+}
+
+func TestArguments(t *testing.T) {
+	for _, c := range []struct {
+		args   []string
+		status int
+		says   string
+	}{
+		{[]string{"-h"}, 0, "-engine"},
+		{[]string{"-nonsense"}, 2, "nonsense"},
+		{[]string{"stray"}, 2, "stray"},
+		{[]string{"-engine", "host:8000"}, 2, "must begin with http"},
+		{[]string{"-scale", "0"}, 2, "-scale"},
+		{[]string{"-scale", "NaN"}, 2, "-scale"},
+		{[]string{"-grace", "-1s"}, 2, "-grace"},
+		{[]string{"-max-body", "0"}, 2, "-max-body"},
+		{[]string{"-once", "-engine", "http://a"}, 2, "-once"},
+		{[]string{"-policy", "best"}, 1, "best"},
+		{[]string{"-addr", "nowhere"}, 1, "-addr"},
+		{[]string{"-receipts", "/nowhere/at/all"}, 1, "-receipts"},
+		{[]string{"-engine", "http://a", "-addr", "127.0.0.1:0", "-profile", "abacus"}, 1, "abacus"},
+		{[]string{"-engine", "http://a", "-addr", "127.0.0.1:0", "-max-requests", "-1"}, 1, "Aggregate"},
+	} {
+		var out, errs output
+		require.Equal(t, c.status, run(t.Context(), c.args, &out, &errs), "%v", c.args)
+		require.Contains(t, errs.String(), c.says, "%v", c.args)
+	}
+}

@@ -1,0 +1,29 @@
+// Package embedded runs a model of an LLM engine as a real HTTP server that speaks the OpenAI API, in scaled real time.
+// Examples and tests route to it as they would to vLLM, without a GPU.
+//
+// Start returns a server on loopback. It answers
+//
+//	POST /v1/chat/completions   streamed (server-sent events, one token a chunk) or as one JSON document
+//	POST /v1/completions        the same for a bare prompt: a string or token ids
+//	GET  /v1/models, /health
+//	GET  /metrics               names and labels of vLLM v1
+//
+// # What is modelled
+//
+// Scheduling, durations, prefix cache and preemption come from the engine model; the answer's words mean nothing. A
+// token is up to four bytes of text; a message is a token for its role, its text and a token for its end, so that the
+// next turn of a conversation continues the blocks of the one before, the answer included. An answer ends by itself
+// after Config.OutputTokens, or earlier at max_tokens (max_completion_tokens); with ignore_eos, a vLLM extension, it
+// has exactly max_tokens. cache_salt, another one, keeps prompts apart. Sampling parameters and stop strings are
+// ignored; n above 1 and parts other than text are refused.
+//
+// # The host's obligations
+//
+//   - End every engine with Shutdown (streams may finish) or Kill (they break off). Both wait until no goroutine of the
+//     engine is left.
+//   - Drain the response bodies or cancel the requests: a client that stops reading for half a minute is dropped.
+//
+// # Concurrency
+//
+// All methods of an Engine may be called from any goroutine at any time.
+package embedded
