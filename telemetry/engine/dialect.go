@@ -1,85 +1,132 @@
 package engine
 
+import "strings"
+
 // part is the meaning of a signal. The figures come first.
 type part int
 
 const (
 	partRunning part = iota
 	partWaiting
-	partKVShare
-	partGenerationRate
-	numGauges // parts below are single numbers of a rank; those that follow are read in their own ways
+	partWaitingMore    // requests in queues of their own that come before the batch too: added to partWaiting
+	partWaitingTokens  // tokens
+	partKVShare        // 0 to 1
+	partKVUsed         // tokens
+	partKVUsedBlocks   // blocks
+	partKVCapacity     // tokens
+	partKVBlocks       // blocks
+	partBlockSize      // tokens
+	partGenerationRate // tokens per second
+	partHitRate        // 0 to 1
+	partMaxRunning
+	partPrefixHits    // counter, tokens
+	partPrefixQueries // counter, tokens
+	numFigures        // parts above are single numbers of a rank; those below are read in their own ways
 
-	partPrefixHits     // counter, tokens
-	partPrefixQueries  // counter, tokens
 	partEvidence       // counter that rises once the engine works
 	partCacheConfig    // labels that give the size of the KV cache
 	partSleepState     // one-hot over a label
 	partAdapterLoaded  // 1 for each adapter and memory level
 	partAdapterRequest // lists of adapters in labels, the value is a time
+	partAdapterSlots   // adapters that fit into device memory at once
 	partProcessStart   // unix seconds
 	numParts
 )
+
+// fold joins the figures that different models report on one rank.
+func (p part) fold(a, b float64) float64 {
+	switch p {
+	case partKVShare, partHitRate, partBlockSize:
+		return max(a, b)
+	}
+	return a + b
+}
 
 // signal says which families carry a part. The first one that is in a document is read and the others are not: they are
 // the names of other versions, and a version that prints two of them prints the same figure twice.
 type signal struct {
 	part     part
-	families []string
+	families []string // without the dialect's prefix, newest first
+	label    string   // if set, only series with this value of the label count
+	value    string
 }
 
 // dialect is what one kind of engine is known to report.
 type dialect struct {
-	kind       Kind
-	rankLabel  string // data-parallel rank
-	modelLabel string
-	signals    []signal
+	kind Kind
+	path string
+	kv   KVMeaning
+	// loads reads a JSON document, nil for Prometheus text. If it is set, the fields below are empty but for gives.
+	loads func(body []byte, r *reading) error
+	gives []Signal // what the JSON document can give
+
+	prefixes    []string // of family names
+	rankLabels  []string // all that are set make up the name of the data-parallel rank
+	modelLabels []string // the first that is set is the model
+	signals     []signal
+	startTime   bool // prints the start time of its process
+
 	// Labels of the families that say more by labels than by value.
 	blockSize, numBlocks, sizeTokens string // partCacheConfig
 	sleepState, awake                string // partSleepState: the label, and its value for an engine that serves
 	adapter, level, ready, cached    string // partAdapterLoaded: two labels, and two values of level
 	adapterRank                      string // partAdapterLoaded
 	runningAdapters, waitingAdapters string // partAdapterRequest
+	maxAdapters                      string // partAdapterRequest
 }
-
-// dialects is never changed.
-var dialects = [...]dialect{{
-	kind:       VLLM,
-	rankLabel:  "engine",
-	modelLabel: "model_name",
-	signals: []signal{
-		{partRunning, []string{"vllm:num_requests_running"}},
-		{partWaiting, []string{"vllm:num_requests_waiting"}},
-		{partKVShare, []string{"vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"}},
-		{partGenerationRate, []string{"vllm:avg_generation_throughput_toks_per_s"}},
-		{partPrefixHits, []string{"vllm:prefix_cache_hits_total", "vllm:prefix_cache_hits"}},
-		{partPrefixQueries, []string{"vllm:prefix_cache_queries_total", "vllm:prefix_cache_queries"}},
-		{partEvidence, []string{"vllm:generation_tokens_total", "vllm:generation_tokens"}},
-		{partEvidence, []string{"vllm:prompt_tokens_total", "vllm:prompt_tokens"}},
-		{partEvidence, []string{"vllm:request_success_total", "vllm:request_success"}},
-		{partCacheConfig, []string{"vllm:cache_config_info"}},
-		{partSleepState, []string{"vllm:engine_sleep_state"}},
-		{partAdapterLoaded, []string{"vllm:lora_adapter_loaded"}},
-		{partAdapterRequest, []string{"vllm:lora_requests_info"}},
-		{partProcessStart, []string{processStart}},
-	},
-	blockSize: "block_size", numBlocks: "num_gpu_blocks", sizeTokens: "kv_cache_size_tokens",
-	sleepState: "sleep_state", awake: "awake",
-	adapter: "adapter_name", level: "level", ready: "gpu", cached: "cpu", adapterRank: "rank",
-	runningAdapters: "running_lora_adapters", waitingAdapters: "waiting_lora_adapters",
-}}
 
 // processStart is of the exporter library, not of the engine: alone it is no sign of one.
 const processStart = "process_start_time_seconds"
 
-// knows reports whether a family is one of the dialect's.
+// trim takes the dialect's prefix off a family name.
+func (d *dialect) trim(family []byte) ([]byte, bool) {
+	for _, prefix := range d.prefixes {
+		if len(family) > len(prefix) && string(family[:len(prefix)]) == prefix {
+			return family[len(prefix):], true
+		}
+	}
+	return nil, false
+}
+
+// knows reports whether a family is one of the dialect's. A name of which the tail fits behind another prefix too is
+// known only once: no prefix of a dialect is the beginning of another one.
 func (d *dialect) knows(family []byte) bool {
+	name, ok := d.trim(family)
+	if !ok {
+		return string(family) == processStart
+	}
+	return d.finds(name)
+}
+
+// finds reports whether a signal reads a family, given without its prefix.
+func (d *dialect) finds(name []byte) bool {
 	for i := range d.signals {
-		for _, name := range d.signals[i].families {
-			if string(family) == name {
+		for _, family := range d.signals[i].families {
+			if string(name) == family {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// first returns the value of the first label that is set.
+func first(labels map[string]string, names []string) string {
+	for _, name := range names {
+		if v := labels[name]; v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// joined returns the values of the labels that are set.
+func joined(labels map[string]string, names []string) string {
+	var all []string
+	for _, name := range names {
+		if v := labels[name]; v != "" {
+			all = append(all, v)
+		}
+	}
+	return strings.Join(all, "/")
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -63,104 +64,34 @@ func (r *reading) asleep() telemetry.Tri {
 	return out
 }
 
-// adapters reads which adapters are in memory. On one rank the best level counts; over ranks the worst, since nobody
-// can choose the rank that serves a request.
-func (r *reading) adapters(declared bool) telemetry.AdapterReport {
-	all := r.series[partAdapterLoaded]
-	if len(all) == 0 && !declared {
-		return telemetry.AdapterReport{}
-	}
-	type key struct{ name, rank string }
-	best := make(map[key]telemetry.AdapterState)
-	size := make(map[string]int)
-	for _, s := range all {
-		k := key{s.labels[r.adapter], s.rank}
-		if k.name == "" || math.IsNaN(s.value) {
-			continue
-		}
-		state := telemetry.AdapterUnloaded
-		if s.value == 1 {
-			switch s.labels[r.level] {
-			case r.ready:
-				state = telemetry.AdapterReady
-			case r.cached:
-				state = telemetry.AdapterCached
-			default:
-				state = telemetry.AdapterUnknown
+// readCounters lists the series that only a restart sets back. One that vanishes must not look like one that went back,
+// so that none is added to another.
+func (r *reading) readCounters() {
+	for _, p := range []part{partEvidence, partPrefixHits, partPrefixQueries} {
+		for i := range r.series[p] {
+			s := &r.series[p][i]
+			if math.IsNaN(s.value) {
+				continue
+			}
+			if r.counters == nil {
+				r.counters = make(map[string]float64)
+			}
+			name := s.name()
+			if old, ok := r.counters[name]; !ok || s.value > old {
+				r.counters[name] = s.value
 			}
 		}
-		if old, ok := best[k]; !ok || nearness(state) > nearness(old) {
-			best[k] = state
-		}
-		if n, ok := positive(s.labels[r.adapterRank]); ok && n <= math.MaxInt32 {
-			size[k.name] = max(size[k.name], int(n))
-		}
 	}
-	worst := make(map[string]telemetry.AdapterState)
-	for k, state := range best {
-		if old, ok := worst[k.name]; !ok || nearness(state) < nearness(old) {
-			worst[k.name] = state
-		}
-	}
-	out := telemetry.AdapterReport{Known: true}
-	for name, state := range worst {
-		out.Adapters = append(out.Adapters, telemetry.Adapter{ID: name, State: state, Rank: size[name]})
-	}
-	slices.SortFunc(out.Adapters, func(a, b telemetry.Adapter) int { return strings.Compare(a.ID, b.ID) })
-	return out
 }
 
-// nearness orders the states by how soon a request can start.
-func nearness(s telemetry.AdapterState) int {
-	switch s {
-	case telemetry.AdapterReady:
-		return 3
-	case telemetry.AdapterCached:
-		return 2
-	case telemetry.AdapterUnknown:
-		return 1
+// name spells the family and all labels, in one way only.
+func (s *series) name() string {
+	var b strings.Builder
+	b.WriteString(s.family)
+	for _, label := range slices.Sorted(maps.Keys(s.labels)) {
+		b.WriteByte(',')
+		b.WriteString(label)
+		b.WriteString(strconv.Quote(s.labels[label]))
 	}
-	return 0
-}
-
-// activity reads the adapters of current requests. The value of a series is the time at which it held: old ones stay in
-// the document, so that only the newest of each rank counts.
-func (r *reading) activity() Activity {
-	newest := make(map[string]series)
-	for _, s := range r.series[partAdapterRequest] {
-		if math.IsNaN(s.value) {
-			continue
-		}
-		old, ok := newest[s.rank]
-		switch {
-		case !ok, s.value > old.value:
-		case s.value < old.value:
-			continue
-		case r.lists(s) <= r.lists(old): // as new: any fixed choice, whatever the order of the lines
-			continue
-		}
-		newest[s.rank] = s
-	}
-	out := Activity{Known: len(newest) > 0}
-	for _, s := range newest {
-		out.Running = appendNames(out.Running, s.labels[r.runningAdapters])
-		out.Waiting = appendNames(out.Waiting, s.labels[r.waitingAdapters])
-	}
-	slices.Sort(out.Running)
-	slices.Sort(out.Waiting)
-	out.Running, out.Waiting = slices.Compact(out.Running), slices.Compact(out.Waiting)
-	return out
-}
-
-func (r *reading) lists(s series) string {
-	return s.labels[r.runningAdapters] + "\x00" + s.labels[r.waitingAdapters]
-}
-
-func appendNames(to []string, list string) []string {
-	for name := range strings.SplitSeq(list, ",") {
-		if name = strings.TrimSpace(name); name != "" {
-			to = append(to, name)
-		}
-	}
-	return to
+	return b.String()
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -16,12 +17,6 @@ import (
 
 	"github.com/isobar-go/isobar/telemetry"
 )
-
-// Kind names a kind of engine. It is a plain value.
-type Kind string
-
-// VLLM is vLLM, its first and its second scheduler generation.
-const VLLM Kind = "vllm"
 
 // DefaultMaxBytes is the default of Parser.MaxBytes.
 const DefaultMaxBytes = 8 << 20
@@ -35,18 +30,36 @@ var (
 	ErrTooLarge = errors.New("document too large")
 	// ErrNotPrometheus is a document that is not in the Prometheus text format, or is broken where it matters.
 	ErrNotPrometheus = errors.New("not a Prometheus text document")
-	// ErrNoSignals is a Prometheus document in which nothing is of this kind of engine or, with a Model, of this model.
+	// ErrNotJSON is a document that is not the JSON that a kind with a JSON document prints.
+	ErrNotJSON = errors.New("not a JSON load document")
+	// ErrJSON comes with ErrNotPrometheus and says that the document is JSON: trtllm-serve for one has its Prometheus text
+	// at another path than other engines, see Kind.Path.
+	ErrJSON = errors.New("it is JSON")
+	// ErrMarkup comes with ErrNotPrometheus or ErrNotJSON and says that the document is HTML or XML: that of a proxy or a
+	// login page.
+	ErrMarkup = errors.New("it is markup")
+	// ErrNoEntries is a JSON report without a single entry, which is no report of zeros: [], {} or {"loads": []}.
+	ErrNoEntries = errors.New("no entries")
+	// ErrNoSignals is a document in which nothing is of this kind of engine or, with a Model or Labels, of what they name.
 	ErrNoSignals = errors.New("no signals of the engine")
+	// ErrUndetected is a document of which Detect cannot tell the kind.
+	ErrUndetected = errors.New("kind of engine not recognised")
+	// ErrLoadHeader is an in-band report that cannot be read.
+	ErrLoadHeader = errors.New("not a load report")
 )
 
-// Parser reads the metrics documents of one kind of engine. It is a plain value: any number of goroutines may use it as
-// long as nobody changes it.
+// Parser reads the documents of one kind of engine. It is a plain value: any number of goroutines may use it as long as
+// nobody changes it or its map.
 type Parser struct {
 	// Kind is the engine. "" means VLLM.
 	Kind Kind
 	// Model keeps only the series whose model label has this value or that have no such label. "" keeps all: the counts
-	// of several models on one rank then add up.
+	// of several models on one rank then add up. JSON documents name no model and are read whole.
 	Model string
+	// Labels keeps only the series that have these values of these labels or have no such label: one replica of those in
+	// the document of a Ray node ("ReplicaId"), one worker of those of an SGLang gateway ("worker_addr"). Without it
+	// they count as ranks of one engine. JSON documents have no labels.
+	Labels map[string]string
 	// MaxBytes is the greatest size of a document, in bytes, 1 or more. 0 means DefaultMaxBytes.
 	MaxBytes int64
 }
@@ -56,6 +69,10 @@ type Report struct {
 	Snapshot telemetry.Snapshot
 	// Activity is what the engine says about the adapters of current requests.
 	Activity Activity
+	// AdapterSlots is how many adapters fit into device memory at once. 0 is unknown.
+	AdapterSlots int
+
+	counters map[string]float64 // that only a restart sets back; for Lives
 }
 
 // Activity names the adapters of current requests. It says nothing about which adapters are in memory: a waiting one
@@ -67,14 +84,24 @@ type Activity struct {
 	Running, Waiting []string
 }
 
+// Active returns the adapters of running and of waiting requests as one set, sorted. The slice belongs to the caller.
+func (a Activity) Active() []string {
+	all := slices.Concat(a.Running, a.Waiting)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
 // Validate returns an error that joins all faults of the configuration.
 func (p Parser) Validate() error {
 	var errs []error
-	if _, err := p.dialect(); err != nil {
-		errs = append(errs, err)
+	if p.dialect() == nil {
+		errs = append(errs, fmt.Errorf("engine: Kind %q: %w", p.Kind, ErrKind))
 	}
 	if p.MaxBytes < 0 {
 		errs = append(errs, fmt.Errorf("engine: MaxBytes %d is negative", p.MaxBytes))
+	}
+	if _, ok := p.Labels[""]; ok {
+		errs = append(errs, errors.New("engine: Labels has a label without a name"))
 	}
 	return errors.Join(errs...)
 }
@@ -97,10 +124,13 @@ func (p Parser) Report(r io.Reader, observedAt time.Time) (Report, error) {
 	if err := p.Validate(); err != nil {
 		return Report{}, err
 	}
-	d, _ := p.dialect()
+	d := p.dialect()
 	limit := p.MaxBytes
 	if limit == 0 {
 		limit = DefaultMaxBytes
+	}
+	if d.loads != nil {
+		return d.loadReport(r, limit, observedAt)
 	}
 	doc, err := d.extract(r, limit)
 	if err != nil {
@@ -111,20 +141,14 @@ func (p Parser) Report(r io.Reader, observedAt time.Time) (Report, error) {
 	if err != nil {
 		return Report{}, fmt.Errorf("engine: %w: %w", ErrNotPrometheus, err)
 	}
-	return d.report(families, doc.declared, p.Model, observedAt)
+	return d.textReport(families, doc.declared, &p, observedAt)
 }
 
-func (p Parser) dialect() (*dialect, error) {
-	kind := p.Kind
-	if kind == "" {
-		kind = VLLM
+func (p Parser) dialect() *dialect {
+	if p.Kind == "" {
+		return VLLM.dialect()
 	}
-	for i := range dialects {
-		if dialects[i].kind == kind {
-			return &dialects[i], nil
-		}
-	}
-	return nil, fmt.Errorf("engine: Kind %q: %w", p.Kind, ErrKind)
+	return p.Kind.dialect()
 }
 
 // document is what matters of a body.
@@ -135,10 +159,10 @@ type document struct {
 
 // extract keeps the lines that the dialect knows, so that the grammar is applied to them alone.
 func (d *dialect) extract(r io.Reader, limit int64) (document, error) {
-	doc := document{declared: make(map[string]bool)}
+	var doc document
 	counted := &io.LimitedReader{R: r, N: min(limit, math.MaxInt64-1) + 1}
 	in := bufio.NewReaderSize(counted, 64<<10)
-	content, samples := false, false
+	content, judged, samples := false, false, false
 	var long []byte
 	for {
 		line, err := in.ReadSlice('\n')
@@ -158,13 +182,17 @@ func (d *dialect) extract(r io.Reader, limit int64) (document, error) {
 		}
 		complete := bytes.HasSuffix(line, []byte("\n"))
 		text := bytes.TrimSpace(line)
-		if !content && len(text) > 0 {
-			content = true
-			if text[0] == '<' {
-				return document{}, fmt.Errorf("engine: %w: it is markup", ErrNotPrometheus)
+		content = content || len(text) > 0
+		if !judged && len(text) > 0 && text[0] != '#' {
+			judged = true
+			if err := notText(text); err != nil {
+				return document{}, err
 			}
 		}
 		if family, ok := typeLine(text); ok && d.knows(family) {
+			if doc.declared == nil {
+				doc.declared = make(map[string]bool)
+			}
 			doc.declared[string(family)] = true
 		}
 		family := text[:nameLen(text)]
@@ -189,6 +217,19 @@ func (d *dialect) extract(r io.Reader, limit int64) (document, error) {
 		return document{}, fmt.Errorf("engine: %w", ErrNotPrometheus)
 	}
 	return doc, nil
+}
+
+// notText tells by the first line that is no comment what a document is that cannot be Prometheus text.
+func notText(line []byte) error {
+	switch {
+	case line[0] == '<':
+		return fmt.Errorf("engine: %w: %w", ErrNotPrometheus, ErrMarkup)
+	case string(line) == "[]", string(line) == "{}":
+		return fmt.Errorf("engine: %w: %w with %w", ErrNotPrometheus, ErrJSON, ErrNoEntries)
+	case line[0] == '[', line[0] == '{' && !isSample(line): // a name in quotes and braces is no JSON
+		return fmt.Errorf("engine: %w: %w", ErrNotPrometheus, ErrJSON)
+	}
+	return nil
 }
 
 // typeLine returns the family of a TYPE line.

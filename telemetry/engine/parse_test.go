@@ -235,6 +235,37 @@ func TestAdapterActivityIsNotResidency(t *testing.T) {
 	assert.Equal(t, engine.Activity{}, read("vllm:num_requests_running 0").Activity)
 }
 
+func TestAdaptersOfRequestsAreOneSet(t *testing.T) {
+	a := engine.Activity{Running: []string{"a", "c"}, Waiting: []string{"a", "b"}}
+	assert.Equal(t, []string{"a", "b", "c"}, a.Active())
+	assert.Equal(t, []string{"a", "c"}, a.Running, "unchanged")
+	assert.Empty(t, engine.Activity{}.Active())
+	rep, err := engine.Parser{}.Report(strings.NewReader(`vllm:lora_requests_info{max_lora="4",running_lora_adapters=",a,,b ,",waiting_lora_adapters=" "} 5`+"\n"), sent)
+	require.NoError(t, err)
+	assert.Equal(t, engine.Activity{Known: true, Running: []string{"a", "b"}}, rep.Activity)
+}
+
+func TestAdapterSlots(t *testing.T) {
+	info := func(slots, value string) string {
+		return fmt.Sprintf(`vllm:lora_requests_info{max_lora=%q,running_lora_adapters="",waiting_lora_adapters=""} %s`, slots, value)
+	}
+	for name, tc := range map[string]struct {
+		lines []string
+		want  int
+	}{
+		"in a label":   {[]string{info("4", "1.7e9")}, 4},
+		"least":        {[]string{info("4", "1"), info("2", "2"), info("3", "3")}, 2},
+		"own family":   {[]string{info("4", "1"), "vllm:max_gpu_lora_adapters 8"}, 8},
+		"none":         {[]string{info("0", "1"), info("None", "1"), info("-1", "1")}, 0},
+		"not believed": {[]string{"vllm:max_gpu_lora_adapters NaN", info("4", "1")}, 4},
+		"absurd":       {[]string{"vllm:max_gpu_lora_adapters 1e30"}, 0},
+	} {
+		rep, err := engine.Parser{}.Report(strings.NewReader(strings.Join(tc.lines, "\n")+"\n"), sent)
+		require.NoError(t, err)
+		assert.Equal(t, tc.want, rep.AdapterSlots, name)
+	}
+}
+
 func TestModelFilter(t *testing.T) {
 	body := strings.Join([]string{`vllm:num_requests_running{model_name="a"} 5`, `vllm:num_requests_running{model_name="b"} 2`,
 		`vllm:gpu_cache_usage_perc{model_name="b"} 0.5`, `vllm:kv_cache_usage_perc{model_name="a"} 0.25`,
@@ -286,6 +317,30 @@ func TestWrongDocuments(t *testing.T) {
 	}
 }
 
+func TestWhatAWrongDocumentIs(t *testing.T) {
+	for body, tc := range map[string]struct {
+		want error
+		text string
+	}{
+		`[{"iter": 1}]`:                                    {engine.ErrJSON, "engine: not a Prometheus text document: it is JSON"},
+		"# a comment\n{\"a\":\n 1}":                        {engine.ErrJSON, "engine: not a Prometheus text document: it is JSON"},
+		"{\n  \"x\": [\nvllm:num_requests_running 3\n]}\n": {engine.ErrJSON, "engine: not a Prometheus text document: it is JSON"},
+		" []\n": {engine.ErrNoEntries, "engine: not a Prometheus text document: it is JSON with no entries"},
+		"{}":    {engine.ErrJSON, "engine: not a Prometheus text document: it is JSON with no entries"},
+		"\n<!DOCTYPE html>\nvllm:num_requests_running 3\n": {engine.ErrMarkup, "engine: not a Prometheus text document: it is markup"},
+	} {
+		for _, kind := range []engine.Kind{engine.VLLM, engine.SGLang, engine.Triton, engine.TRTLLM, engine.TGI, engine.LlamaCPP} {
+			_, err := engine.Parse(kind, []byte(body), sent)
+			require.ErrorIs(t, err, tc.want)
+			require.ErrorIs(t, err, engine.ErrNotPrometheus)
+			require.EqualError(t, err, tc.text)
+		}
+	}
+	s, err := engine.Parse(engine.VLLM, []byte("{\"some.name\",a=\"b\"} 1\nvllm:num_requests_running 3\n"), sent)
+	require.NoError(t, err, "a quoted name is no JSON")
+	assert.Equal(t, "-/3/-", load(s))
+}
+
 func TestCutOffAnywhere(t *testing.T) {
 	body := payload(t, "vllm-v1.prom")
 	full, err := engine.Parse(engine.VLLM, body, sent)
@@ -333,37 +388,4 @@ func TestConfiguration(t *testing.T) {
 	assert.ErrorContains(t, err, "engine: MaxBytes -1 is negative")
 	_, err = engine.Parse("abacus", []byte("x 1\n"), sent)
 	assert.ErrorIs(t, err, engine.ErrKind)
-}
-
-// The recorded payloads of real servers are not a part of the module.
-func TestRecordedPayloads(t *testing.T) {
-	const dir = "../../../shared/metrics"
-	for name, want := range map[string]string{
-		"vllm-v0-0.4":                         "0/0/0",
-		"vllm-v1-0.10-deprecated-and-created": "-/-/9.75010481363281e-06",
-		"vllm-v1-dp4-even":                    "0/32/-",
-		"vllm-v1-dp4-skewed":                  "0/32/-",
-		"vllm-v1-waiting-by-reason-wedged":    "6/0/0",
-		"vllm-v1-sleep-state":                 "-/-/0",
-		"vllm-lora-requests-info":             "-/-/-",
-		"vllm-lora-residency-proposed":        "-/-/-",
-		"vllm-simulator":                      "0/0/-",
-		"trtllm-serve-json-not-prometheus":    "engine: not a Prometheus text document",
-		"sglang-0.5-dp8":                      "engine: no signals of the engine vllm",
-		"llamacpp-2025-01-load":               "engine: no signals of the engine vllm",
-	} {
-		t.Run(name, func(t *testing.T) {
-			body, err := os.ReadFile(filepath.Join(dir, name+".txt"))
-			if errors.Is(err, os.ErrNotExist) {
-				t.Skip("no recorded payloads here")
-			}
-			require.NoError(t, err)
-			s, err := engine.Parse(engine.VLLM, body, sent)
-			if err != nil {
-				assert.EqualError(t, err, want)
-				return
-			}
-			assert.Equal(t, want, load(s))
-		})
-	}
 }

@@ -3,7 +3,7 @@ package engine
 import (
 	"cmp"
 	"fmt"
-	"math"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,124 +14,174 @@ import (
 	"github.com/isobar-go/isobar/telemetry"
 )
 
-// noRank is the rank of a series without a rank label.
-const noRank = ""
-
 // series is one sample of a family that the dialect knows.
 type series struct {
 	value  float64
 	labels map[string]string
 	rank   string
 	model  string
+	signal int    // index in dialect.signals
+	family string // full name
 }
 
-// rankFigures are the figures of one rank. A gauge is known if a series said so.
-type rankFigures struct {
-	gauges        [numGauges]telemetry.Reading
-	capacity      telemetry.Reading
-	hits, queries telemetry.Reading
-}
+// rankFigures are the figures of one rank. One is known if a series said so.
+type rankFigures [numFigures]telemetry.Reading
 
 // reading is one document while it is being read.
 type reading struct {
 	*dialect
-	model  string
-	series [numParts][]series
-	found  bool                    // a family of the engine has a series that passed the filter
-	others map[string]bool         // models that did not pass
-	ranks  map[string]*rankFigures // by rank label
+	parser  *Parser
+	series  [numParts][]series
+	found   bool                    // a family of the engine has a series that passed the filters
+	skipped bool                    // and one that did not
+	ranks   map[string]*rankFigures // by rank label
+
+	counters map[string]float64
+	slots    int // adapters that fit at once, 0 = unknown
 }
 
-func (d *dialect) report(families map[string]*dto.MetricFamily, declared map[string]bool, model string,
+func (d *dialect) textReport(families map[string]*dto.MetricFamily, declared map[string]bool, p *Parser,
 	at time.Time) (Report, error) {
-	r := reading{dialect: d, model: model, others: make(map[string]bool), ranks: make(map[string]*rankFigures)}
-	for _, sig := range d.signals {
-		r.collect(sig, families)
+	r := reading{dialect: d, parser: p, ranks: make(map[string]*rankFigures)}
+	for i := range d.signals {
+		r.collect(i, families)
 	}
+	r.take(-1, partProcessStart, families[processStart])
 	adaptersDeclared := false
 	for _, sig := range d.signals {
 		if sig.part == partAdapterLoaded {
-			adaptersDeclared = slices.ContainsFunc(sig.families, func(f string) bool { return declared[f] })
+			adaptersDeclared = d.anyName(sig.families, func(name string) bool { return declared[name] })
 		}
 	}
 	if !r.found && !adaptersDeclared {
-		if len(r.others) > 0 {
-			return Report{}, fmt.Errorf("engine: %w %s for Model %q", ErrNoSignals, d.kind, model)
+		if r.skipped {
+			return Report{}, fmt.Errorf("engine: %w %s for %s", ErrNoSignals, d.kind, p.filters())
 		}
 		return Report{}, fmt.Errorf("engine: %w %s", ErrNoSignals, d.kind)
 	}
-	r.readGauges()
+	r.readFigures()
 	r.readCapacity()
-	rep := Report{Activity: r.activity()}
+	r.readCounters()
+	r.slots = r.adapterSlots()
+	rep := r.report(at)
 	s := &rep.Snapshot
-	s.ObservedAt = at
-	s.Source = string(d.kind)
 	s.Epoch = r.epoch()
 	s.Asleep = r.asleep()
 	s.Adapters = r.adapters(adaptersDeclared)
 	if !r.evidence() {
 		s.Evidence = telemetry.EvidenceNone
 	}
-	r.place(s)
+	rep.Activity = r.activity()
 	return rep, nil
 }
 
-// collect takes the series of the first family of the signal that has any.
-func (r *reading) collect(sig signal, families map[string]*dto.MetricFamily) {
-	for _, name := range sig.families {
-		n := len(r.series[sig.part])
-		for _, m := range families[name].GetMetric() {
-			s := series{value: sampleValue(m), labels: make(map[string]string, len(m.GetLabel()))}
-			for _, l := range m.GetLabel() {
-				s.labels[l.GetName()] = l.GetValue()
-			}
-			s.rank, s.model = s.labels[r.rankLabel], s.labels[r.modelLabel]
-			if r.model != "" && s.model != "" && s.model != r.model {
-				r.others[s.model] = true
-				continue
-			}
-			r.series[sig.part] = append(r.series[sig.part], s)
-		}
-		if len(r.series[sig.part]) > n {
-			r.found = r.found || name != processStart
-			return
-		}
-	}
+// report makes the parts that text and JSON documents have in common.
+func (r *reading) report(at time.Time) Report {
+	rep := Report{AdapterSlots: r.slots, counters: r.counters}
+	rep.Snapshot.ObservedAt = at
+	rep.Snapshot.Source = string(r.kind)
+	r.place(&rep.Snapshot)
+	return rep
 }
 
-// byRank folds the series of a part into one number for each rank: copies of one model on one rank count once, by the
-// greatest; different models are joined by fold.
-func (r *reading) byRank(p part, fold func(a, b float64) float64) map[string]float64 {
-	type key struct{ rank, model string }
+// filters names what the configuration lets through.
+func (p *Parser) filters() string {
+	var all []string
+	if p.Model != "" {
+		all = append(all, fmt.Sprintf("Model %q", p.Model))
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Labels)) {
+		all = append(all, fmt.Sprintf("label %s=%q", name, p.Labels[name]))
+	}
+	return strings.Join(all, ", ")
+}
+
+// anyName calls f with the full names of families, the newest first, until it returns true.
+func (d *dialect) anyName(families []string, f func(string) bool) bool {
+	for _, family := range families {
+		for _, prefix := range d.prefixes {
+			if f(prefix + family) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// collect takes the series of the first family of a signal that has any.
+func (r *reading) collect(i int, families map[string]*dto.MetricFamily) {
+	sig := &r.signals[i]
+	took := r.anyName(sig.families, func(name string) bool { return r.take(i, sig.part, families[name]) })
+	r.found = r.found || took
+}
+
+// take takes the series of a family that pass the filters and reports whether there are any.
+func (r *reading) take(i int, p part, family *dto.MetricFamily) bool {
+	n := len(r.series[p])
+	for _, m := range family.GetMetric() {
+		labels := make(map[string]string, len(m.GetLabel()))
+		for _, l := range m.GetLabel() {
+			labels[l.GetName()] = l.GetValue()
+		}
+		if i >= 0 && r.signals[i].label != "" && labels[r.signals[i].label] != r.signals[i].value {
+			continue
+		}
+		s := series{value: sampleValue(m), labels: labels, signal: i, family: family.GetName(),
+			rank: joined(labels, r.rankLabels), model: first(labels, r.modelLabels)}
+		if !r.parser.passes(&s) {
+			r.skipped = true
+			continue
+		}
+		r.series[p] = append(r.series[p], s)
+	}
+	return len(r.series[p]) > n
+}
+
+// passes applies Model and Labels to a series.
+func (p *Parser) passes(s *series) bool {
+	if p.Model != "" && s.model != "" && s.model != p.Model {
+		return false
+	}
+	for name, want := range p.Labels {
+		if got, ok := s.labels[name]; ok && got != want {
+			return false
+		}
+	}
+	return true
+}
+
+// byRank folds the series of a part into one number for each rank: copies of one model on one rank, which differ in
+// labels that mean nothing here (tp_rank, pp_rank, pid, engine_type), count once, by the greatest; different models and
+// different signals are joined.
+func (r *reading) byRank(p part) map[string]float64 {
+	type key struct {
+		rank, model string
+		signal      int
+	}
 	once := make(map[key]float64)
-	for _, s := range r.series[p] {
-		k := key{s.rank, s.model}
+	for i := range r.series[p] {
+		s := &r.series[p][i]
+		k := key{s.rank, s.model, s.signal}
 		if old, ok := once[k]; ok {
-			once[k] = math.Max(old, s.value)
+			once[k] = max(old, s.value)
 		} else {
 			once[k] = s.value
 		}
 	}
-	keys := make([]key, 0, len(once))
-	for k := range once {
-		keys = append(keys, k)
-	}
 	// A fixed order, so that sums round alike whatever the order of the lines.
-	slices.SortFunc(keys, func(a, b key) int {
-		return cmp.Or(strings.Compare(a.rank, b.rank), strings.Compare(a.model, b.model))
+	keys := slices.SortedFunc(maps.Keys(once), func(a, b key) int {
+		return cmp.Or(strings.Compare(a.rank, b.rank), strings.Compare(a.model, b.model), a.signal-b.signal)
 	})
 	out := make(map[string]float64, len(once))
 	for _, k := range keys {
 		if old, ok := out[k.rank]; ok {
-			out[k.rank] = fold(old, once[k])
+			out[k.rank] = p.fold(old, once[k])
 		} else {
 			out[k.rank] = once[k]
 		}
 	}
 	return out
 }
-
-func sum(a, b float64) float64 { return a + b }
 
 func (r *reading) rank(label string) *rankFigures {
 	f := r.ranks[label]
@@ -142,26 +192,20 @@ func (r *reading) rank(label string) *rankFigures {
 	return f
 }
 
-func (r *reading) readGauges() {
-	for p := range numGauges {
-		fold := sum
-		if p == partKVShare {
-			fold = math.Max
+func (r *reading) readFigures() {
+	for p := range numFigures {
+		if len(r.series[p]) == 0 {
+			continue
 		}
-		for label, v := range r.byRank(p, fold) {
-			r.rank(label).gauges[p] = telemetry.V(v)
+		for label, v := range r.byRank(p) {
+			r.rank(label)[p] = telemetry.V(v)
 		}
-	}
-	for label, v := range r.byRank(partPrefixHits, sum) {
-		r.rank(label).hits = telemetry.V(v)
-	}
-	for label, v := range r.byRank(partPrefixQueries, sum) {
-		r.rank(label).queries = telemetry.V(v)
 	}
 }
 
-// readCapacity reads the size of the KV cache in tokens: as printed, else blocks times block size.
+// readCapacity reads the size of the KV cache from labels, in tokens: as printed, else blocks times block size.
 func (r *reading) readCapacity() {
+	printed := make(map[string]float64)
 	for _, s := range r.series[partCacheConfig] {
 		if !(s.value > 0) {
 			continue
@@ -175,9 +219,11 @@ func (r *reading) readCapacity() {
 			}
 			size = blocks * block
 		}
-		f := r.rank(s.rank)
-		if old, known := f.capacity.Value(); !known || size > old {
-			f.capacity = telemetry.V(size)
+		printed[s.rank] = max(printed[s.rank], size)
+	}
+	for label, size := range printed {
+		if f := r.rank(label); !f[partKVCapacity].Known() {
+			f[partKVCapacity] = telemetry.V(size)
 		}
 	}
 }
@@ -186,93 +232,4 @@ func (r *reading) readCapacity() {
 func positive(label string) (float64, bool) {
 	n, err := strconv.ParseUint(label, 10, 63)
 	return float64(n), err == nil && n > 0
-}
-
-// place puts the figures of a single rank into the snapshot itself and those of several into its ranks.
-func (r *reading) place(s *telemetry.Snapshot) {
-	var labels []string
-	for label := range r.ranks {
-		if label != noRank {
-			labels = append(labels, label)
-		}
-	}
-	own := r.ranks[noRank]
-	if own == nil {
-		own = new(rankFigures)
-	}
-	if len(labels) <= 1 {
-		// Series without the label are of the only rank there is.
-		if len(labels) == 1 {
-			own = r.ranks[labels[0]].or(own)
-		}
-		fig := own.figures(0)
-		s.Running, s.Waiting, s.KVShare = fig.Running, fig.Waiting, fig.KVShare
-		s.KVCapacity, s.GenerationRate, s.PrefixHitRate = fig.KVCapacity, fig.GenerationRate, fig.PrefixHitRate
-		return
-	}
-	ids := rankIDs(labels)
-	for i, label := range labels {
-		s.Ranks = append(s.Ranks, r.ranks[label].figures(ids[i]))
-	}
-	slices.SortFunc(s.Ranks, func(a, b telemetry.Rank) int { return a.ID - b.ID })
-	// A figure without the label beside others with it is one of the whole engine, but for the capacity: of that one
-	// cannot tell whether it is of a rank or of all.
-	fig := own.figures(0)
-	s.Running, s.Waiting, s.KVShare = fig.Running, fig.Waiting, fig.KVShare
-	s.GenerationRate, s.PrefixHitRate = fig.GenerationRate, fig.PrefixHitRate
-}
-
-// or returns f with the figures it lacks taken from g.
-func (f *rankFigures) or(g *rankFigures) *rankFigures {
-	out := *f
-	first := func(a, b telemetry.Reading) telemetry.Reading {
-		if a.Known() {
-			return a
-		}
-		return b
-	}
-	for p := range out.gauges {
-		out.gauges[p] = first(f.gauges[p], g.gauges[p])
-	}
-	out.capacity = first(f.capacity, g.capacity)
-	out.hits, out.queries = first(f.hits, g.hits), first(f.queries, g.queries)
-	return &out
-}
-
-func (f *rankFigures) figures(id int) telemetry.Rank {
-	out := telemetry.Rank{
-		ID: id, Running: f.gauges[partRunning], Waiting: f.gauges[partWaiting], KVShare: f.gauges[partKVShare],
-		GenerationRate: f.gauges[partGenerationRate], KVCapacity: f.capacity,
-	}
-	hits, okHits := f.hits.Value()
-	queries, okQueries := f.queries.Value()
-	if okHits && okQueries && queries != 0 {
-		out.PrefixHitRate = telemetry.V(hits / queries)
-	}
-	return out
-}
-
-// rankIDs gives every label a number of its own: the one it spells, or one above all of those.
-func rankIDs(labels []string) []int {
-	slices.Sort(labels)
-	ids := make([]int, len(labels))
-	used := make(map[int]bool)
-	next := 0
-	for i, label := range labels {
-		n, err := strconv.ParseUint(label, 10, 30)
-		if err != nil || used[int(n)] {
-			ids[i] = -1
-			continue
-		}
-		ids[i] = int(n)
-		used[int(n)] = true
-		next = max(next, int(n)+1)
-	}
-	for i := range ids {
-		if ids[i] < 0 {
-			ids[i] = next
-			next++
-		}
-	}
-	return ids
 }

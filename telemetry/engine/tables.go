@@ -1,0 +1,151 @@
+package engine
+
+// dialects is never changed.
+var dialects = [...]dialect{{
+	kind: VLLM, path: "/metrics", kv: KVHeld, startTime: true,
+	// Ray puts its own prefix before the name; its newer versions also write the colon as an underscore.
+	prefixes:    []string{"vllm:", "ray_vllm:", "ray_vllm_"},
+	rankLabels:  []string{"engine", "ReplicaId"},
+	modelLabels: []string{"model_name"},
+	signals: []signal{
+		{part: partRunning, families: []string{"num_requests_running"}},
+		{part: partWaiting, families: []string{"num_requests_waiting"}},
+		{part: partKVShare, families: []string{"kv_cache_usage_perc", "gpu_cache_usage_perc"}},
+		{part: partGenerationRate, families: []string{"avg_generation_throughput_toks_per_s"}},
+		{part: partPrefixHits, families: []string{"prefix_cache_hits_total", "prefix_cache_hits"}},
+		{part: partPrefixQueries, families: []string{"prefix_cache_queries_total", "prefix_cache_queries"}},
+		{part: partEvidence, families: []string{"generation_tokens_total", "generation_tokens"}},
+		{part: partEvidence, families: []string{"prompt_tokens_total", "prompt_tokens"}},
+		{part: partEvidence, families: []string{"request_success_total", "request_success"}},
+		{part: partCacheConfig, families: []string{"cache_config_info"}},
+		{part: partSleepState, families: []string{"engine_sleep_state"}},
+		{part: partAdapterLoaded, families: []string{"lora_adapter_loaded"}},
+		{part: partAdapterRequest, families: []string{"lora_requests_info"}},
+		{part: partAdapterSlots, families: []string{"max_gpu_lora_adapters"}},
+	},
+	blockSize: "block_size", numBlocks: "num_gpu_blocks", sizeTokens: "kv_cache_size_tokens",
+	sleepState: "sleep_state", awake: "awake",
+	adapter: "adapter_name", level: "level", ready: "gpu", cached: "cpu", adapterRank: "rank",
+	runningAdapters: "running_lora_adapters", waitingAdapters: "waiting_lora_adapters", maxAdapters: "max_lora",
+}, {
+	kind: SGLang, path: "/metrics", kv: KVHeld,
+	// The gateway writes the colon as an underscore and adds the address of the worker.
+	prefixes:    []string{"sglang:", "sglang_"},
+	rankLabels:  []string{"dp_rank", "worker_addr"},
+	modelLabels: []string{"model_name", "name"},
+	signals: []signal{
+		{part: partRunning, families: []string{"num_running_reqs"}},
+		{part: partWaiting, families: []string{"num_queue_reqs"}},
+		// Queues of disaggregated serving that a request passes before it is in the batch. The one behind the batch of a
+		// prefill engine (num_prefill_inflight_queue_reqs) holds memory and is no queue for anybody.
+		{part: partWaitingMore, families: []string{"num_prefill_prealloc_queue_reqs", "num_prefill_bootstrap_queue_reqs"}},
+		{part: partWaitingMore, families: []string{"num_decode_prealloc_queue_reqs"}},
+		{part: partWaitingMore, families: []string{"num_decode_transfer_queue_reqs"}},
+		{part: partWaitingTokens, families: []string{"num_waiting_uncached_tokens"}},
+		{part: partKVShare, families: []string{"token_usage"}},
+		{part: partKVUsed, families: []string{"num_used_tokens"}},
+		{part: partKVCapacity, families: []string{"max_total_num_tokens"}},
+		{part: partGenerationRate, families: []string{"gen_throughput"}},
+		{part: partHitRate, families: []string{"cache_hit_rate"}},
+		{part: partMaxRunning, families: []string{"max_running_requests"}},
+		{part: partEvidence, families: []string{"generation_tokens_total"}},
+		{part: partEvidence, families: []string{"prompt_tokens_total"}},
+		{part: partEvidence, families: []string{"num_requests_total"}},
+		{part: partCacheConfig, families: []string{"cache_config_info"}},
+		{part: partAdapterSlots, families: []string{"lora_pool_slots_total"}},
+	},
+	blockSize: "page_size", numBlocks: "num_pages",
+}, {
+	kind: SGLangLoads, path: "/v1/loads", kv: KVHeld, loads: readSGLangLoads,
+	gives: []Signal{
+		SignalRunning, SignalWaiting, SignalWaitingTokens, SignalKV, SignalKVUsed, SignalKVCapacity, SignalGenerationRate,
+		SignalPrefixHitRate, SignalMaxRunning, SignalAdapterSlots,
+	},
+}, {
+	kind: Triton, path: "/metrics", kv: KVHeld,
+	prefixes:    []string{"nv_trt_llm_"},
+	modelLabels: []string{"model"},
+	signals: []signal{
+		{part: partRunning, families: []string{"request_metrics"}, label: "request_type", value: "scheduled"},
+		{part: partWaiting, families: []string{"request_metrics"}, label: "request_type", value: "waiting"},
+		{part: partMaxRunning, families: []string{"request_metrics"}, label: "request_type", value: "max"},
+		{part: partKVShare, families: []string{"kv_cache_block_metrics"}, label: "kv_cache_block_type", value: "fraction"},
+		{part: partKVUsedBlocks, families: []string{"kv_cache_block_metrics"}, label: "kv_cache_block_type", value: "used"},
+		{part: partKVBlocks, families: []string{"kv_cache_block_metrics"}, label: "kv_cache_block_type", value: "max"},
+		{part: partBlockSize, families: []string{"kv_cache_block_metrics"}, label: "kv_cache_block_type", value: "tokens_per"},
+		{part: partEvidence, families: []string{"general_metrics"}, label: "general_type", value: "iteration_counter"},
+	},
+}, {
+	kind: TRTLLM, path: "/prometheus/metrics", kv: KVHeld,
+	prefixes:    []string{"trtllm_"},
+	modelLabels: []string{"model_name"},
+	signals: []signal{
+		{part: partRunning, families: []string{"num_requests_running"}},
+		{part: partWaiting, families: []string{"num_requests_waiting"}},
+		{part: partMaxRunning, families: []string{"max_num_active_requests"}},
+		{part: partKVShare, families: []string{"kv_cache_utilization"}},
+		{part: partKVUsedBlocks, families: []string{"kv_cache_used_blocks"}},
+		{part: partKVBlocks, families: []string{"kv_cache_max_blocks"}},
+		{part: partBlockSize, families: []string{"kv_cache_tokens_per_block"}},
+		{part: partHitRate, families: []string{"kv_cache_hit_rate"}},
+		{part: partEvidence, families: []string{"num_requests_completed_total"}},
+		{part: partEvidence, families: []string{"request_success_total"}},
+	},
+}, {
+	kind: TRTLLMIterations, path: "/metrics", kv: KVHeld, loads: readIterations,
+	gives: []Signal{
+		SignalRunning, SignalWaiting, SignalKV, SignalKVUsed, SignalKVCapacity, SignalPrefixHitRate, SignalMaxRunning,
+	},
+}, {
+	kind: TGI, path: "/metrics",
+	prefixes: []string{"tgi_"},
+	signals: []signal{
+		{part: partRunning, families: []string{"batch_current_size"}},
+		{part: partWaiting, families: []string{"queue_size"}},
+		{part: partEvidence, families: []string{"request_count_total", "request_count"}},
+		{part: partEvidence, families: []string{"request_success_total", "request_success"}},
+	},
+}, {
+	kind: LlamaCPP, path: "/metrics", kv: KVOccupied,
+	prefixes:    []string{"llamacpp:", "llamacpp_"},
+	modelLabels: []string{"model"},
+	signals: []signal{
+		{part: partRunning, families: []string{"requests_processing"}},
+		{part: partWaiting, families: []string{"requests_deferred"}},
+		// The KV names are of older versions and of forks. The rates are those of one slot, not of the engine.
+		{part: partKVShare, families: []string{"kv_cache_usage_ratio"}},
+		{part: partKVUsed, families: []string{"kv_cache_tokens"}},
+		{part: partEvidence, families: []string{"prompt_tokens_total"}},
+		{part: partEvidence, families: []string{"tokens_predicted_total"}},
+		{part: partEvidence, families: []string{"n_decode_total"}},
+	},
+}, {
+	kind: LMDeploy, path: "/metrics", kv: KVOccupied, startTime: true,
+	prefixes:    []string{"lmdeploy:"},
+	rankLabels:  []string{"engine"},
+	modelLabels: []string{"model_name"},
+	signals: []signal{
+		{part: partRunning, families: []string{"num_requests_running"}},
+		{part: partWaiting, families: []string{"num_requests_waiting"}},
+		{part: partKVShare, families: []string{"gpu_cache_usage_perc"}},
+		{part: partEvidence, families: []string{"prompt_tokens_total"}},
+		{part: partEvidence, families: []string{"generation_tokens_total"}},
+	},
+}, {
+	kind: TokenSpeed, path: "/metrics",
+	prefixes:    []string{"tokenspeed:", "tokenspeed_"},
+	rankLabels:  []string{"dp_rank", "engine"},
+	modelLabels: []string{"model_name"},
+	signals: []signal{
+		{part: partRunning, families: []string{"num_running_reqs", "num_requests_running"}},
+		{part: partWaiting, families: []string{"num_queue_reqs", "num_requests_waiting"}},
+		{part: partKVShare, families: []string{"token_usage", "kv_cache_usage_perc"}},
+		{part: partKVUsed, families: []string{"num_used_tokens"}},
+		{part: partKVCapacity, families: []string{"max_total_num_tokens"}},
+		{part: partGenerationRate, families: []string{"gen_throughput"}},
+		{part: partHitRate, families: []string{"cache_hit_rate"}},
+		{part: partMaxRunning, families: []string{"max_running_requests"}},
+		{part: partEvidence, families: []string{"generation_tokens_total"}},
+		{part: partEvidence, families: []string{"prompt_tokens_total"}},
+	},
+}}
