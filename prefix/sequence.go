@@ -39,26 +39,29 @@ func FromTokens[T ~int | ~int32 | ~int64 | ~uint32](s Scope, blockTokens int, to
 		return q, nil
 	}
 	q.hashes = make([]uint64, len(tokens)/blockTokens)
-	prev := chainSeed(s, kindTokens, blockTokens, 0)
+	chain(q.hashes, chainSeed(s, kindTokens, blockTokens, 0), blockTokens, tokens)
+	return q, nil
+}
 
+// chain fills out with the hashes of the first len(out) blocks of tokens, behind a block with the hash prev.
+func chain[T ~int | ~int32 | ~int64 | ~uint32](out []uint64, prev uint64, blockTokens int, tokens []T) {
 	var stack [256]byte
 	buf := stack[:0]
-	for i := 0; i < len(q.hashes); i++ {
+	for i := 0; i < len(out); i++ {
 		if blockTokens%8 == 0 {
-			i += hashRun(prev, q.hashes[i:], tokens[i*blockTokens:], blockTokens)
-			if i == len(q.hashes) {
+			i += hashRun(prev, out[i:], tokens[i*blockTokens:], blockTokens)
+			if i == len(out) {
 				break
 			}
 			if i > 0 {
-				prev = q.hashes[i-1]
+				prev = out[i-1]
 			}
 		}
 		buf = appendBlock(buf[:0], tokens[i*blockTokens:(i+1)*blockTokens])
 		buf = binary.LittleEndian.AppendUint64(buf, prev)
 		prev = xxhash.Sum64(buf)
-		q.hashes[i] = prev
+		out[i] = prev
 	}
-	return q, nil
 }
 
 // appendBlock writes every token as 4 bytes, or as 8 if one of them is outside [0, 2^32), which token ids are

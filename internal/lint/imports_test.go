@@ -35,8 +35,12 @@ var libraryImports = map[string]allowed{
 		siblings: []string{"telemetry"},
 		modules:  []string{"github.com/prometheus/common", "github.com/prometheus/client_model"},
 	},
+	"telemetry/kvevents": {
+		siblings: []string{"prefix"},
+		modules:  []string{"github.com/cespare/xxhash/v2", "github.com/go-zeromq/zmq4", "github.com/tinylib/msgp"},
+	},
 	"telemetry/scrape":     {siblings: []string{"telemetry", "telemetry/engine"}},
-	"router/httptransport": {siblings: []string{"router", "prefix", "telemetry"}},
+	"router/httptransport": {siblings: []string{"router", "prefix", "telemetry", "telemetry/engine"}},
 	"router/promexport": {
 		siblings: []string{"router", "telemetry"},
 		modules:  []string{"github.com/prometheus/client_golang", "github.com/prometheus/common"},
