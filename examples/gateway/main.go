@@ -8,10 +8,11 @@
 //
 // Before real engines it shows nothing and serves:
 //
-//	go run ./examples/gateway -addr :8080 -engine http://10.0.0.1:8000 -engine http://10.0.0.2:8000
+//	go run ./examples/gateway -addr :8080 -engine http://10.0.0.1:8000 -engine sglang+http://10.0.0.2:8000
 //
-// Its routes are /v1/chat/completions, /v1/completions, /v1/models, /healthz and /debug/isobar. The engines must report
-// their state at /metrics in the names of vLLM.
+// The kind of an engine, such as sglang, is recognised where it is not given; a line says what each engine reports when it
+// has answered for the first time. The routes are /v1/chat/completions, /v1/completions, /v1/models, /healthz and
+// /debug/isobar.
 package main
 
 import (
@@ -24,6 +25,8 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -31,9 +34,11 @@ import (
 	"github.com/isobar-go/isobar/examples/gateway/internal/demo"
 	"github.com/isobar-go/isobar/examples/gateway/internal/gateway"
 	"github.com/isobar-go/isobar/examples/gateway/internal/node"
+	"github.com/isobar-go/isobar/examples/internal/embedded"
 	"github.com/isobar-go/isobar/router"
 	"github.com/isobar-go/isobar/router/httptransport"
 	"github.com/isobar-go/isobar/score"
+	"github.com/isobar-go/isobar/telemetry/engine"
 )
 
 func main() {
@@ -45,9 +50,10 @@ func main() {
 // options are what the flags say.
 type options struct {
 	addr     string
-	engines  []string
+	engines  []router.Endpoint // without profile
 	once     bool
 	scale    float64
+	dialect  string
 	policy   string
 	profile  string
 	grace    time.Duration
@@ -64,16 +70,20 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f := flag.NewFlagSet("gateway", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.StringVar(&o.addr, "addr", "127.0.0.1:8080", "address to listen on; where the port is taken, a free one is used")
-	const engineUsage = "base URL of an engine, may be repeated; without any, model engines are started and a demonstration is shown"
-	f.Func("engine", engineUsage, func(s string) error {
-		if err := httptransport.ValidateAddress(s); err != nil {
+	f.Func("engine", fmt.Sprintf("`[KIND+]URL` of an engine, may be repeated; KIND is one of %v, without it that is found out; "+
+		"without any, model engines are started and a demonstration is shown", engine.Kinds()), func(s string) error {
+		e, err := parseEngine(s)
+		if err != nil {
 			return err
 		}
-		o.engines = append(o.engines, s)
+		e.ID = fmt.Sprintf("engine-%d", len(o.engines)+1)
+		o.engines = append(o.engines, e)
 		return nil
 	})
 	f.BoolVar(&o.once, "once", false, "end after the demonstration; status 0 if it did what it claims")
 	f.Float64Var(&o.scale, "scale", 2, "how much faster than real time the model engines run")
+	f.StringVar(&o.dialect, "dialect", embedded.Dialects()[0],
+		fmt.Sprintf("in whose names the model engines report: one of %v", embedded.Dialects()))
 	f.StringVar(&o.policy, "policy", router.Pressure().Name(), fmt.Sprintf("one of %v", router.PolicyNames()))
 	f.StringVar(&o.profile, "profile", score.DefaultProfile, fmt.Sprintf("what real engines can do: one of %v", score.ProfileNames()))
 	f.DurationVar(&o.grace, "grace", 30*time.Second, "how long open streams may go on after a stop")
@@ -94,6 +104,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		return nil, fmt.Errorf("gateway: unexpected argument %q", f.Arg(0))
 	case !(o.scale > 0 && o.scale <= 1000):
 		return nil, fmt.Errorf("gateway: flag -scale = %v is not within 0 and 1000", o.scale)
+	case !slices.Contains(embedded.Dialects(), o.dialect):
+		return nil, fmt.Errorf("gateway: flag -dialect = %q is none of %v", o.dialect, embedded.Dialects())
 	case o.grace <= 0:
 		return nil, fmt.Errorf("gateway: flag -grace = %v must be above 0", o.grace)
 	case o.maxBody <= 0:
@@ -102,6 +114,22 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		return nil, errors.New("gateway: flag -once is for the demonstration, and -engine shows none")
 	}
 	return o, nil
+}
+
+// parseEngine reads an address with or without a kind before it.
+func parseEngine(s string) (router.Endpoint, error) {
+	var e router.Endpoint
+	e.Address = s
+	if scheme := strings.Index(s, "://"); scheme >= 0 {
+		if kind, _, ok := strings.Cut(s[:scheme], "+"); ok {
+			if !slices.Contains(engine.Kinds(), engine.Kind(kind)) {
+				return e, fmt.Errorf("kind %q is none of %v", kind, engine.Kinds())
+			}
+			e.Address = s[len(kind)+1:]
+			e.Labels = map[string]string{node.LabelEngine: kind}
+		}
+	}
+	return e, httptransport.ValidateAddress(e.Address)
 }
 
 // run is the program: the status is 0 after a good end, 1 after a bad one, 2 for wrong arguments.
@@ -148,16 +176,18 @@ func serve(ctx context.Context, o *options, stdout, stderr io.Writer) (err error
 	settings := gateway.Config{MaxBody: o.maxBody, Grace: o.grace, DebugAny: o.debugAny, TrustClass: o.trust}
 	if len(o.engines) == 0 {
 		return demo.Run(ctx, demo.Config{
-			Listener: ln, Scale: o.scale, Policy: policy, Once: o.once, Out: stdout, Gateway: settings, Receipts: receipts, Log: log,
+			Listener: ln, Scale: o.scale, Dialect: o.dialect, Policy: policy, Once: o.once, Out: stdout,
+			Gateway: settings, Receipts: receipts, Log: log,
 		})
 	}
 	profile, err := score.ProfileByName(o.profile)
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
-	cfg := node.Config{Gateway: settings, Receipts: receipts, Log: log, Pool: router.Config{Policy: policy, Caps: o.caps}}
-	for i, u := range o.engines {
-		cfg.Endpoints = append(cfg.Endpoints, router.Endpoint{ID: fmt.Sprintf("engine-%d", i+1), Address: u, Profile: profile})
+	cfg := node.Config{Gateway: settings, Out: stdout, Receipts: receipts, Log: log, Pool: router.Config{Policy: policy, Caps: o.caps}}
+	for _, e := range o.engines {
+		e.Profile = profile
+		cfg.Endpoints = append(cfg.Endpoints, e)
 	}
 	n, err := node.New(cfg)
 	if err != nil {

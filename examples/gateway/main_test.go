@@ -50,7 +50,7 @@ func TestDemonstration(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "receipts.jsonl")
 	out, errs, status := demonstrate(t, "-receipts", file)
 	require.Zero(t, status, "%s\n%s", out, errs)
-	for _, want := range []string{"warm, saves", "burst x", "refused", "broken", "answered on try 2", "round-robin", "prompt tokens from cache"} {
+	for _, want := range []string{"warm, saves", "burst x", "refused", "broken", "answered on try 2", "round-robin", "prompt tokens from cache", "engine-c is vllm: has running, waiting, "} {
 		require.Contains(t, out, want)
 	}
 	f, err := os.Open(file)
@@ -138,7 +138,10 @@ func TestRealEngines(t *testing.T) {
 	}()
 	require.Eventually(t, func() bool { return strings.Contains(out.String(), "Serving 1 engines at ") }, 5*time.Second, 5*time.Millisecond)
 	require.Contains(t, out.String(), "is taken, using")
-	_, base, _ := strings.Cut(strings.TrimSpace(out.String()), "engines at ")
+	const introduced = "engine-1 is vllm: has running, waiting, kv, kv-capacity, epoch; lacks waiting-tokens, "
+	require.Eventually(t, func() bool { return strings.Contains(out.String(), introduced) }, 5*time.Second, 5*time.Millisecond)
+	_, base, _ := strings.Cut(out.String(), "engines at ")
+	base, _, _ = strings.Cut(base, "\n")
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
 	resp, err := client.Post(base+"/chat/completions", "application/json",
@@ -151,6 +154,19 @@ func TestRealEngines(t *testing.T) {
 	require.Zero(t, <-done, errs.String())
 }
 
+func TestParseEngine(t *testing.T) {
+	for _, c := range []struct{ text, kind, address string }{
+		{"http://a:1/x+y", "", "http://a:1/x+y"},
+		{"http://a+b:1", "", "http://a+b:1"},
+		{"sglang+https://a:1", "sglang", "https://a:1"},
+		{"trtllm+http://u:p+q@a", "trtllm", "http://u:p+q@a"},
+	} {
+		e, err := parseEngine(c.text)
+		require.NoError(t, err, c.text)
+		require.Equal(t, [2]string{c.kind, c.address}, [2]string{e.Labels["engine"], e.Address})
+	}
+}
+
 func TestArguments(t *testing.T) {
 	for _, c := range []struct {
 		args   []string
@@ -161,8 +177,13 @@ func TestArguments(t *testing.T) {
 		{[]string{"-nonsense"}, 2, "nonsense"},
 		{[]string{"stray"}, 2, "stray"},
 		{[]string{"-engine", "host:8000"}, 2, "must begin with http"},
+		{[]string{"-engine", "vllm+host:8000"}, 2, "must begin with http"},
+		{[]string{"-engine", "sglang+tgi+http://a"}, 2, "sglang+tgi+http"},
+		{[]string{"-engine", "abacus+http://a"}, 2, `kind "abacus" is none of [vllm sglang`},
+		{[]string{"-engine", "+http://a"}, 2, `kind "" is none of`},
 		{[]string{"-scale", "0"}, 2, "-scale"},
 		{[]string{"-scale", "NaN"}, 2, "-scale"},
+		{[]string{"-dialect", "abacus"}, 2, `-dialect = "abacus" is none of [vllm`},
 		{[]string{"-grace", "-1s"}, 2, "-grace"},
 		{[]string{"-max-body", "0"}, 2, "-max-body"},
 		{[]string{"-once", "-engine", "http://a"}, 2, "-once"},

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/isobar-go/isobar/router"
 )
@@ -22,6 +23,9 @@ type ending struct {
 	log     *slog.Logger // nil = nowhere
 	request string       // its id
 	attempt int          // from 1
+
+	loads Loads // nil = nobody
+	now   func() time.Time
 }
 
 func (e *ending) end(out router.Outcome) {
@@ -57,7 +61,6 @@ func (e *ending) broken(err error) {
 
 // watch makes the response's body end the lease, or ends it at once where none will come.
 func (e *ending) watch(method string, resp *http.Response) {
-	e.lease.Started()
 	switch {
 	case resp.StatusCode == http.StatusSwitchingProtocols:
 		if rwc, ok := resp.Body.(io.ReadWriteCloser); ok {
@@ -69,7 +72,7 @@ func (e *ending) watch(method string, resp *http.Response) {
 		e.end(router.Outcome{})
 		return
 	}
-	b := &body{rc: resp.Body, ending: e, left: resp.ContentLength, metered: resp.StatusCode < 300}
+	b := &body{rc: resp.Body, ending: e, resp: resp, left: resp.ContentLength, metered: resp.StatusCode < 300}
 	b.meter.kind = kindOf(resp.Header)
 	resp.Body = b
 }
@@ -78,7 +81,8 @@ func (e *ending) watch(method string, resp *http.Response) {
 type body struct {
 	*ending
 	rc      io.ReadCloser
-	metered bool // an error's or a redirect's bytes are no tokens
+	resp    *http.Response // has the trailers, once the end of rc was read
+	metered bool           // an error's or a redirect's bytes are no tokens
 
 	mu    sync.Mutex // guards what follows; not held while reading
 	meter meter
@@ -97,6 +101,9 @@ func (b *body) Read(p []byte) (int, error) {
 	switch {
 	case err == io.EOF || err != nil && b.over(): // a client may leave between the last event and the end
 		b.done()
+		if err == io.EOF {
+			b.report(b.resp.Trailer) // the engine is done with the request, and so is the ledger
+		}
 	case err != nil:
 		b.broken(err)
 	}

@@ -11,8 +11,10 @@ import (
 	"net/url"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/isobar-go/isobar/router"
+	"github.com/isobar-go/isobar/telemetry/engine"
 )
 
 const (
@@ -46,7 +48,18 @@ type Transport struct {
 	// Log is where every attempt that failed is noted with its cause, also one that was made up for by another endpoint and one
 	// that broke in the middle of its body: at level Warn, and a refusal (429) at level Info. A line names request id, endpoint
 	// and attempt, but no prompt, key or tenant. nil = nowhere.
+	//
+	// A load report that cannot be used is noted at level Debug.
 	Log *slog.Logger
+
+	// Loads is told the load reports that responses carry, in their headers or trailers; nil = nobody. *router.Pool is one.
+	Loads Loads
+	// LoadFormat asks the endpoints for load reports in this format, engine.LoadText or engine.LoadJSON, in place of what the
+	// caller asked for; "" = they are not asked. A report is read in either format, whoever asked for it, and stays in the
+	// response: a proxy before strangers takes it out.
+	LoadFormat string
+	// Now is the clock of load reports, the same as that of Loads; nil = time.Now.
+	Now func() time.Time
 
 	addresses addresses
 }
@@ -56,7 +69,14 @@ func (t *Transport) Validate() error {
 	if p, ok := t.Pool.(*router.Pool); t.Pool == nil || ok && p == nil {
 		return errors.New("httptransport: Transport field Pool is nil")
 	}
-	return nil
+	if p, ok := t.Loads.(*router.Pool); ok && p == nil {
+		return errors.New("httptransport: Transport field Loads is a nil *router.Pool")
+	}
+	switch t.LoadFormat {
+	case "", engine.LoadText, engine.LoadJSON:
+		return nil
+	}
+	return fmt.Errorf("httptransport: Transport field LoadFormat = %.20q is neither %s nor %s", t.LoadFormat, engine.LoadText, engine.LoadJSON)
 }
 
 func (t *Transport) base() http.RoundTripper {
@@ -207,6 +227,9 @@ func (t *Transport) prepare(in *http.Request) (*call, error) {
 		}
 		c.desc = desc
 	}
+	if t.LoadFormat != "" {
+		c.req.Header.Set(engine.LoadFormatHeader, t.LoadFormat)
+	}
 	if at, ok := c.ctx.Deadline(); ok && c.desc.Deadline.IsZero() {
 		c.desc.Deadline = at
 	}
@@ -312,6 +335,7 @@ func (c *call) reserve() (*router.Lease, error) {
 func (c *call) send(lease *router.Lease) (resp *http.Response, err error, again bool) {
 	e := &ending{
 		pool: c.t.Pool, lease: lease, ctx: c.ctx, log: c.t.Log, request: c.desc.ID, attempt: len(c.failed) + 1,
+		loads: c.t.Loads, now: c.t.Now,
 	}
 	returned := false
 	defer func() {
@@ -368,8 +392,11 @@ func (c *call) attempt(e *ending) (*http.Response, error, bool) {
 	}
 	if cause, ended := verdict(resp.StatusCode); ended {
 		e.end(router.Outcome{Cause: cause, Err: &StatusError{Code: resp.StatusCode}})
+		e.report(resp.Header) // of an engine that has no such request any more
 		return resp, nil, again
 	}
+	e.lease.Started() // before the report, which has the request in its figures
+	e.report(resp.Header)
 	e.watch(out.Method, resp)
 	return resp, nil, again
 }

@@ -16,6 +16,8 @@ type Config struct {
 	Model string
 	// Profile is the speed and the memory of the engine. Default: the profile h100-8b.
 	Profile sim.Profile
+	// Dialect is the engine in whose names the state is reported, see Dialects. Default "vllm".
+	Dialect string
 	// TimeScale is how much faster than real time the engine runs: 1 is real time, 10 makes a pass of 20 ms last 2 ms.
 	// Default 1. Above about 1000 the host's timers and CPU set the pace.
 	TimeScale float64
@@ -38,6 +40,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Profile == (sim.Profile{}) {
 		c.Profile, _ = sim.ProfileByName("h100-8b")
+	}
+	if c.Dialect == "" {
+		c.Dialect = dialects[0].name
 	}
 	if c.TimeScale == 0 {
 		c.TimeScale = 1
@@ -62,6 +67,9 @@ func (c Config) Validate() error {
 	var errs []error
 	if err := c.Profile.Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("embedded: Config.Profile: %w", err))
+	}
+	if c.dialect() == nil {
+		errs = append(errs, fmt.Errorf("embedded: Config.Dialect %q is none of %v", c.Dialect, Dialects()))
 	}
 	if !(c.TimeScale > 0) || math.IsInf(c.TimeScale, 0) {
 		errs = append(errs, fmt.Errorf("embedded: Config.TimeScale %v is not a positive number", c.TimeScale))

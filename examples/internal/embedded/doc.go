@@ -6,7 +6,11 @@
 //	POST /v1/chat/completions   streamed (server-sent events, one token a chunk) or as one JSON document
 //	POST /v1/completions        the same for a bare prompt: a string or token ids
 //	GET  /v1/models, /health
-//	GET  /metrics               names and labels of vLLM v1
+//	GET  /metrics               names and labels of vLLM v1, or of the engine that Config.Dialect names
+//
+// The dialect "trtllm" has its text at /prometheus/metrics, and at /metrics a JSON list of what happened since it was last
+// read. A request that asks for it (Endpoint-Load-Metrics-Format: TEXT or JSON) gets a load report in a header of its
+// answer, in vLLM's names, with the figures that the dialect's metrics have too.
 //
 // # What is modelled
 //

@@ -39,6 +39,7 @@ type Engine struct {
 	lastID  uint64
 	conns   map[net.Conn]http.ConnState
 	figures figures
+	read    int64 // passes that had begun when the iterations were last read
 }
 
 // Stats is what an engine knows about itself. It is a plain value.

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
+
+	"github.com/isobar-go/isobar/internal/sim"
 )
 
 // figures are what the engine model does not count. Guarded by Engine.mu.
@@ -59,7 +62,11 @@ func (x *exposition) value(name, kind, help string, v float64) {
 }
 
 func (x *exposition) sample(name, more string, v float64) {
-	fmt.Fprintf(x, "%s{%s%s} %s\n", name, x.labels, more, strconv.FormatFloat(v, 'g', -1, 64))
+	labels := strings.TrimPrefix(x.labels+more, ",")
+	if labels != "" {
+		labels = "{" + labels + "}"
+	}
+	fmt.Fprintf(x, "%s%s %s\n", name, labels, strconv.FormatFloat(v, 'g', -1, 64))
 }
 
 func (x *exposition) histogram(name, help string, h *histogram) {
@@ -82,12 +89,21 @@ func (e *Engine) serveMetrics(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(e.metrics())
 }
 
-// metrics returns the state in the names and labels of vLLM v1.
+// metrics returns the state in the names and labels of the dialect.
 func (e *Engine) metrics() []byte {
-	x := &exposition{labels: fmt.Sprintf(`engine="0",model_name=%s`, quoteLabel(e.cfg.Model))}
+	d := e.cfg.dialect()
+	x := &exposition{}
+	if d.labels != nil {
+		x.labels = d.labels(quoteLabel(e.cfg.Model))
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s := e.sim.State()
+	d.write(e, x, e.sim.State())
+	return x.Bytes()
+}
+
+// vllmLocked writes the names of vLLM v1.
+func (e *Engine) vllmLocked(x *exposition, s sim.State) {
 	x.value("vllm:num_requests_running", "gauge", "Number of requests in model execution batches.", float64(s.Running))
 	x.value("vllm:num_requests_waiting", "gauge", "Number of requests waiting to be processed.", float64(s.Waiting))
 	x.value("vllm:kv_cache_usage_perc", "gauge", "KV-cache usage. 1 means 100 percent usage.", s.KVUsed)
@@ -109,7 +125,6 @@ func (e *Engine) metrics() []byte {
 		e.cfg.Profile.BlockSize, s.Blocks)
 	x.head("process_start_time_seconds", "gauge", "Start time of the process since unix epoch in seconds.")
 	fmt.Fprintf(x, "process_start_time_seconds %.3f\n", float64(e.started.UnixMilli())/1000)
-	return x.Bytes()
 }
 
 // quoteLabel quotes a label value as the text format wants it: only backslash, quote and newline are special.

@@ -55,7 +55,10 @@ func (e *Engine) routes() http.Handler {
 	mux.HandleFunc("/v1/completions", e.only(http.MethodPost, func(w http.ResponseWriter, r *http.Request) { e.serveCompletion(w, r, false) }))
 	mux.HandleFunc("/v1/models", e.only(http.MethodGet, e.serveModels))
 	mux.HandleFunc("/health", e.only(http.MethodGet, e.serveHealth))
-	mux.HandleFunc("/metrics", e.only(http.MethodGet, e.serveMetrics))
+	mux.HandleFunc(e.cfg.dialect().path, e.only(http.MethodGet, e.serveMetrics))
+	if pages := e.cfg.dialect().pages; pages != nil {
+		pages(e, mux)
+	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		bad := badRequest("", "unknown_url", "Unknown request URL: %s %s.", r.Method, r.URL.Path)
 		bad.status = http.StatusNotFound
@@ -217,6 +220,7 @@ func (a *answer) whole() {
 	}
 	d := a.document(false, c)
 	d.Usage = a.usage()
+	a.e.reportLoad(a.w, a.r)
 	writeJSON(a.w, http.StatusOK, d)
 }
 
@@ -224,6 +228,7 @@ func (a *answer) stream(withUsage bool) {
 	h := a.w.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("Cache-Control", "no-cache")
+	a.e.reportLoad(a.w, a.r)
 	a.w.WriteHeader(http.StatusOK)
 	control := http.NewResponseController(a.w)
 	if control.Flush() != nil {

@@ -21,6 +21,8 @@ type Config struct {
 	Listener net.Listener
 	// Scale is how much faster than real time the engines run, above 0.
 	Scale float64
+	// Dialect is in whose names the engines report, see embedded.Config; "" = the default.
+	Dialect string
 	// Policy chooses in the first pass; nil = the default policy.
 	Policy router.Policy
 	// Once ends after the demonstration; else the gateway goes on serving until the context is done.
@@ -43,6 +45,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 	f, err := startFleet(fleetConfig{
 		policy: policy, scale: cfg.Scale, listener: cfg.Listener, gateway: cfg.Gateway, receipts: cfg.Receipts, slog: cfg.Log,
+		dialect: cfg.Dialect, out: cfg.Out,
 	})
 	if err != nil {
 		return errors.Join(err, cfg.Listener.Close())
@@ -88,7 +91,7 @@ func compare(ctx context.Context, cfg Config, policy router.Policy) (_ *run, err
 	if err != nil {
 		return nil, fmt.Errorf("demo: %w", err)
 	}
-	f, err := startFleet(fleetConfig{policy: policy, scale: cfg.Scale, listener: ln, gateway: cfg.Gateway})
+	f, err := startFleet(fleetConfig{policy: policy, scale: cfg.Scale, listener: ln, gateway: cfg.Gateway, dialect: cfg.Dialect})
 	if err != nil {
 		return nil, errors.Join(err, ln.Close())
 	}

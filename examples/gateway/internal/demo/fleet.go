@@ -52,6 +52,8 @@ type fleetConfig struct {
 	gateway  gateway.Config
 	receipts io.Writer
 	slog     *slog.Logger
+	dialect  string    // of the engines
+	out      io.Writer // where they are introduced; nil = nowhere
 }
 
 // scaled is an engine's profile as the pool is told it: in the clock's time.
@@ -74,7 +76,7 @@ func startFleet(cfg fleetConfig) (*fleet, error) {
 	}
 	var endpoints []router.Endpoint
 	for _, name := range []string{engineA, engineB, engineC} {
-		e, err := embedded.Start(embedded.Config{Name: name, Model: model, Profile: profile, TimeScale: cfg.scale})
+		e, err := embedded.Start(embedded.Config{Name: name, Model: model, Profile: profile, TimeScale: cfg.scale, Dialect: cfg.dialect})
 		if err != nil {
 			f.killEngines()
 			return nil, err
@@ -84,7 +86,7 @@ func startFleet(cfg fleetConfig) (*fleet, error) {
 	}
 	cfg.gateway.TrustClass = true // its own client names the classes
 	n, err := node.New(node.Config{
-		Endpoints: endpoints, Gateway: cfg.gateway, Receipts: cfg.receipts, Log: cfg.slog,
+		Endpoints: endpoints, Gateway: cfg.gateway, Out: cfg.out, Receipts: cfg.receipts, Log: cfg.slog,
 		Every: max(time.Duration(float64(500*time.Millisecond)/cfg.scale), 40*time.Millisecond),
 		Pool: router.Config{
 			Policy: cfg.policy, Seed: 1, Caps: admission.Caps{Aggregate: aggregate}, Receipts: router.Receipts{Observer: f.log},

@@ -19,6 +19,8 @@ import (
 
 	"github.com/isobar-go/isobar/router"
 	"github.com/isobar-go/isobar/router/httptransport"
+	"github.com/isobar-go/isobar/telemetry/engine"
+	"github.com/isobar-go/isobar/telemetry/scrape"
 )
 
 // Names of headers.
@@ -43,6 +45,8 @@ const (
 type Config struct {
 	// Pool chooses the engines.
 	Pool *router.Pool
+	// Polls tells how the polls of the engines go, for /debug/isobar; nil = not shown.
+	Polls func() scrape.Stats
 	// Receipts are shown by /debug/isobar; nil = none.
 	Receipts *Ring
 	// MaxBody is the largest request body, bytes. Default 8 MiB.
@@ -176,8 +180,11 @@ func (g *Gateway) routes() http.Handler {
 		describer.ClassHeader = HeaderClass
 	}
 	proxy := &httputil.ReverseProxy{
-		Rewrite:        func(r *httputil.ProxyRequest) { r.SetXForwarded() },
-		Transport:      &httptransport.Transport{Pool: g.cfg.Pool, Base: g.base, Describe: remember(describer.Describe), Log: g.cfg.Log},
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetXForwarded() },
+		Transport: &httptransport.Transport{
+			Pool: g.cfg.Pool, Base: g.base, Describe: remember(describer.Describe), Log: g.cfg.Log,
+			Loads: g.cfg.Pool, Now: g.cfg.Pool.Config().Now,
+		},
 		ModifyResponse: mark,
 		ErrorHandler:   g.fail,
 		ErrorLog:       log.New(slogWriter{g.cfg.Log}, "", 0),
@@ -278,7 +285,8 @@ func mark(resp *http.Response) error {
 		resp.Header.Set(HeaderEndpoint, route.Lease.Endpoint().ID)
 		resp.Header.Set(HeaderAttempts, strconv.Itoa(len(route.Failed)+1))
 	}
-	resp.Header.Del(HeaderRequestID) // the engine's own would stand beside ours
+	resp.Header.Del(HeaderRequestID)   // the engine's own would stand beside ours
+	resp.Header.Del(engine.LoadHeader) // is for us, and no client's business
 	if isEvents(resp.Header) {
 		resp.Body = &errorEvents{ReadCloser: resp.Body, ctx: resp.Request.Context()}
 	}

@@ -19,6 +19,8 @@ import (
 
 	"github.com/isobar-go/isobar/router"
 	"github.com/isobar-go/isobar/router/httptransport"
+	"github.com/isobar-go/isobar/telemetry/engine"
+	"github.com/isobar-go/isobar/telemetry/scrape"
 )
 
 const (
@@ -162,6 +164,9 @@ func (g *Gateway) debug(w http.ResponseWriter, r *http.Request) {
 	for i := range page.Endpoints {
 		page.Endpoints[i].Address = httptransport.RedactAddress(page.Endpoints[i].Address)
 	}
+	if g.cfg.Polls != nil {
+		page.Polls = pollRows(g.cfg.Polls())
+	}
 	if query.Get("id") != "" {
 		for _, receipt := range slices.Concat(open, ended) {
 			page.Explain = append(page.Explain, strings.Split(strings.TrimSpace(receipt.Explain()), "\n")...)
@@ -181,6 +186,48 @@ type debugPage struct {
 	Receipts  []*router.Receipt `json:"receipts"`
 	Stats     router.Stats      `json:"stats"`
 	Endpoints []router.Endpoint `json:"endpoints"`
+	Polls     []pollRow         `json:"polls"`
+}
+
+// pollRow is how the polls of one endpoint go. It is a plain value.
+type pollRow struct {
+	ID          string      `json:"id"`
+	Incarnation string      `json:"incarnation,omitempty"`
+	Kind        engine.Kind `json:"kind"` // "" = not recognised yet
+	// Age is the age of the newest poll that brought something; null = there was none.
+	Age *time.Duration `json:"age_ns"`
+	// Successes and Failures count polls, FailuresInRow those that failed since the last good one.
+	Successes     uint64 `json:"successes"`
+	Failures      uint64 `json:"failures"`
+	FailuresInRow int    `json:"failures_in_row"`
+	// LastReason and LastError are those of the newest failure, however long ago.
+	LastReason scrape.Reason `json:"last_reason,omitempty"`
+	LastError  string        `json:"last_error,omitempty"`
+	LastFailed *time.Time    `json:"last_failed,omitempty"`
+	// Backoff is the longest time until the next poll after failures.
+	Backoff time.Duration `json:"backoff_ns"`
+	// Mean and Max are how long polls take.
+	Mean time.Duration `json:"mean_ns"`
+	Max  time.Duration `json:"max_ns"`
+}
+
+func pollRows(s scrape.Stats) []pollRow {
+	out := make([]pollRow, 0, len(s.Endpoints))
+	for _, e := range s.Endpoints {
+		row := pollRow{
+			ID: e.ID, Incarnation: e.Incarnation, Kind: e.Kind, Successes: e.Successes, Failures: e.Failures,
+			FailuresInRow: e.ConsecutiveFailures, LastReason: e.Reason, LastError: e.Error, Backoff: e.Backoff,
+			Mean: e.MeanDuration, Max: e.MaxDuration,
+		}
+		if e.Age >= 0 {
+			row.Age = &e.Age
+		}
+		if !e.LastFailure.IsZero() {
+			row.LastFailed = &e.LastFailure
+		}
+		out = append(out, row)
+	}
+	return out
 }
 
 // fromHere says that a request comes from this machine, by its own account, too: not through a proxy, and not from a web

@@ -1,9 +1,10 @@
-// Package node puts a pool, a poller and a gateway together into one server.
+// Package node puts a pool, a poller, a watcher and a gateway together into one server.
 //
 // A Node may be used by any number of goroutines; Run may be called once.
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,25 +12,31 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/isobar-go/isobar/examples/gateway/internal/gateway"
-	"github.com/isobar-go/isobar/examples/gateway/internal/scrape"
+	"github.com/isobar-go/isobar/examples/gateway/internal/watch"
 	"github.com/isobar-go/isobar/router"
 	"github.com/isobar-go/isobar/router/httptransport"
+	"github.com/isobar-go/isobar/telemetry/scrape"
 )
 
 // Config configures a Node. It is a plain value.
 type Config struct {
-	// Endpoints are the engines. They may come later, through Node.Pool.
+	// Endpoints are the engines, with the kind of each under LabelEngine where it is known. They may come later, through
+	// Node.Pool.
 	Endpoints []router.Endpoint
 	// Pool configures the pool. An observer in it is told of every receipt, beside the gateway's own.
 	Pool router.Config
-	// Gateway configures the server; its Pool, Receipts and Log are set by New.
+	// Gateway configures the server; its Pool, Polls, Receipts and Log are set by New.
 	Gateway gateway.Config
-	// Every is the time between two polls of an engine. Default that of scrape.Poller.
+	// Every is the time between two polls of an engine, and between two looks at its health. Default scrape.DefaultEvery.
 	Every time.Duration
+	// Out is where a line is written for each engine when its first good poll has come: what it tells and what not. nil =
+	// nowhere. Poll and Run write to it, while they last.
+	Out io.Writer
 	// Receipts is where receipts are written, one JSON document a line; nil = nowhere.
 	Receipts io.Writer
 	// Log is where changes and faults are noted; nil = nowhere.
@@ -43,9 +50,11 @@ type Node struct {
 
 	cfg     Config
 	gateway *gateway.Gateway
+	polls   *polls
 	poller  *scrape.Poller
+	watcher *watch.Watcher
 	lines   *router.JSONLines
-	base    *http.Transport // of the poller
+	base    *http.Transport // of poller and watcher
 }
 
 // New makes a node; nothing runs yet.
@@ -74,19 +83,49 @@ func New(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	n.Pool = pool
+	n.base = http.DefaultTransport.(*http.Transport).Clone()
+	n.base.Proxy = nil
+	n.base.MaxIdleConns = 0 // one connection for each engine is kept
+	client := &http.Client{Transport: n.base}
+	n.watcher = &watch.Watcher{Pool: pool, Client: client, Every: cmp.Or(cfg.Every, scrape.DefaultEvery), Log: cfg.Log}
+	n.polls = newPolls(pool, cfg.Log)
+	n.poller, err = scrape.New(scrape.Config{
+		Targets: n.polls.targets, Sink: n.polls, Client: client, Now: cfg.Pool.Now, Every: cfg.Every, Seed: cfg.Pool.Seed,
+	})
+	if err != nil {
+		return nil, err
+	}
 	g := cfg.Gateway
-	g.Pool, g.Receipts, g.Log = pool, ring, cfg.Log
+	g.Pool, g.Polls, g.Receipts, g.Log = pool, n.poller.Stats, ring, cfg.Log
 	if n.gateway, err = gateway.New(g); err != nil {
 		return nil, err
 	}
-	n.base = http.DefaultTransport.(*http.Transport).Clone()
-	n.base.Proxy = nil
-	n.poller = &scrape.Poller{Pool: pool, Client: &http.Client{Transport: n.base}, Every: cfg.Every, Log: cfg.Log}
 	return n, nil
 }
 
-// Poll asks every engine once and waits for the answers.
-func (n *Node) Poll(ctx context.Context) { n.poller.Round(ctx) }
+// Poll asks every engine, as often as it takes for the pool to know of each what it says or that it fails, at most until ctx
+// is done. It is for the time before Run.
+func (n *Node) Poll(ctx context.Context) {
+	var parts sync.WaitGroup
+	parts.Go(func() { n.watcher.Round(ctx) })
+	parts.Go(func() { n.polls.round(ctx, n.poller) })
+	parts.Wait()
+	var lines []string
+	for len(n.polls.lines) > 0 { // nobody else takes any before Run
+		lines = append(lines, <-n.polls.lines)
+	}
+	slices.Sort(lines)
+	for _, line := range lines {
+		n.introduce(line)
+	}
+}
+
+// introduce writes a line. That nobody can read it is no reason to stop.
+func (n *Node) introduce(line string) {
+	if n.cfg.Out != nil {
+		_, _ = fmt.Fprintln(n.cfg.Out, line)
+	}
+}
 
 // Run serves on ln until ctx is done, and stops in good order: first the gateway, while the engines are still polled,
 // then the rest.
@@ -95,8 +134,19 @@ func (n *Node) Run(ctx context.Context, ln net.Listener) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var parts sync.WaitGroup
-	var polling, writing error
+	var polling, watching, writing error
 	parts.Go(func() { polling = n.poller.Run(background) })
+	parts.Go(func() { watching = n.watcher.Run(background) })
+	parts.Go(func() {
+		for {
+			select {
+			case <-background.Done():
+				return
+			case line := <-n.polls.lines:
+				n.introduce(line)
+			}
+		}
+	})
 	if n.lines != nil {
 		parts.Go(func() {
 			if writing = n.lines.Run(background); writing != nil && n.cfg.Log != nil {
@@ -107,5 +157,5 @@ func (n *Node) Run(ctx context.Context, ln net.Listener) error {
 	serving := n.gateway.Serve(ctx, ln)
 	stop()
 	parts.Wait()
-	return errors.Join(serving, polling, writing)
+	return errors.Join(serving, polling, watching, writing)
 }

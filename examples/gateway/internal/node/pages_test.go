@@ -24,6 +24,17 @@ type page struct {
 	Receipts  []router.Receipt
 	Stats     router.Stats
 	Endpoints []router.Endpoint
+	Polls     []struct {
+		ID            string
+		Kind          string
+		Age           *int64 `json:"age_ns"`
+		Successes     uint64
+		Failures      uint64
+		FailuresInRow int    `json:"failures_in_row"`
+		LastReason    string `json:"last_reason"`
+		LastError     string `json:"last_error"`
+		Backoff       int64  `json:"backoff_ns"`
+	}
 }
 
 func (r *rig) debug(query string) page {
