@@ -152,16 +152,21 @@ func (v *View) because() Reason {
 	return reason
 }
 
-// choose asks the policy. at is -1 when there is nobody to choose.
+// choose asks the policy and counts its faults. at is -1 when there is nobody to choose.
 func (p *Pool) choose(v *View) (at int, fault bool) {
+	if at, fault = v.choose(p.cfg.Policy); fault {
+		p.counters.policyFaults.Add(1)
+	}
+	return at, fault
+}
+
+func (v *View) choose(policy Policy) (at int, fault bool) {
 	if v.choosable == 0 {
 		return -1, false
 	}
-	at, ok := ask(p.cfg.Policy, v)
-	if ok {
+	if at, ok := ask(policy, v); ok {
 		return at, false
 	}
-	p.counters.policyFaults.Add(1)
 	return v.LeastOutstanding(), true
 }
 
@@ -296,17 +301,10 @@ func (p *Pool) Score(req Request) (Decision, error) {
 	t, now := p.now()
 	v := p.open(&req, now)
 	defer p.close(v)
-	v.at, v.fault = -1, false
-	if v.choosable > 0 {
-		var ok bool
-		if v.at, ok = ask(p.cfg.Policy, v); !ok {
-			v.at, v.fault = v.LeastOutstanding(), true
-		}
-	}
+	v.at, v.fault = v.choose(p.cfg.Policy) // not counted: a Score leaves no trace
 	d := p.decisionOf(v, t)
 	d.rank(d.Candidates)
-	late := !req.Deadline.IsZero() && !t.Before(req.Deadline)
-	if v.at < 0 || late {
+	if late := req.late(t); v.at < 0 || late {
 		return d, p.rejected(v, late, d)
 	}
 	return d, nil

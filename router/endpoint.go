@@ -3,6 +3,7 @@ package router
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -75,13 +76,7 @@ func (e Endpoint) Validate() error {
 
 func (e Endpoint) clone() Endpoint {
 	e.Models = slices.Clone(e.Models)
-	if e.Labels != nil {
-		labels := make(map[string]string, len(e.Labels))
-		for k, v := range e.Labels {
-			labels[k] = v
-		}
-		e.Labels = labels
-	}
+	e.Labels = maps.Clone(e.Labels)
 	return e
 }
 

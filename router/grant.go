@@ -30,7 +30,7 @@ func (p *Pool) Reserve(ctx context.Context, req Request) (*Lease, error) {
 	full := p.sample()
 	v := p.open(&req, now)
 	defer p.close(v)
-	if !req.Deadline.IsZero() && !t.Before(req.Deadline) {
+	if req.late(t) {
 		return nil, p.reject(v, true, t, full)
 	}
 	l := &Lease{pool: p, began: now}

@@ -68,10 +68,7 @@ func (v *View) read(i int) {
 		since := max(rep.suspectSince, e.probeAt.Load())
 		c.due = sums.Live.Requests == 0 && v.now-since >= int64(v.cfg.ProbeAfter)
 	}
-	load := figRequests
-	if !rep.known[figRequests] {
-		load = figPending
-	}
+	load := rep.loadFigure()
 	c.freshness, c.age = c.class[load], age[load]
 
 	var avoided bool
@@ -208,7 +205,7 @@ func (v *View) reconcile(c *cand, rep *reported, sums *reserve.Sums, age *[figur
 			c.class[f], age[f] = v.classify(rep.at[f]), max(v.now-rep.at[f], 0)
 		}
 	}
-	replicas := float64(v.cfg.Replicas)
+	replicas := v.replicas
 	unseen := float64(replicas * float64(sums.Unobserved.Requests))
 	c.value[figRequests] = max(float64(sums.Live.Requests), rep.value[figRequests]-float64(sums.Departed.Requests)+unseen)
 	c.value[figWaiting] = rep.value[figWaiting] + unseen
@@ -277,7 +274,7 @@ func (v *View) eligibility(c *cand, m *member, rep *reported) (barrier Reason, a
 // where no figure is missing its terms.
 func (v *View) settle(i int, c *cand, age *[figures]int64, suspect, observed, avoided bool) {
 	f := flag(0)
-	replicas := float64(v.cfg.Replicas)
+	replicas := v.replicas
 	requests, waiting := float64(replicas*float64(c.own.Requests)), -1.0
 	if c.class[figRequests] >= telemetry.Aging {
 		requests = c.value[figRequests]

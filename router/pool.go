@@ -155,10 +155,7 @@ func New(cfg Config) (*Pool, error) {
 	p.mean.Store(math.Float64bits(p.prompts.published))
 	p.set.Store(newSet(nil))
 	p.views.New = func() any {
-		return &View{cfg: &p.cfg, model: p.model, decay: p.decay, clock: func() int64 {
-			_, now := p.now()
-			return now
-		}}
+		return &View{cfg: &p.cfg, model: p.model, decay: p.decay, clock: p.clock}
 	}
 	return p, nil
 }
@@ -167,6 +164,8 @@ func New(cfg Config) (*Pool, error) {
 func (p *Pool) Config() Config { return p.given }
 
 func (p *Pool) since(t time.Time) int64 { return int64(t.Sub(p.base)) }
+
+func (p *Pool) clock() int64 { return p.since(p.cfg.Now()) }
 
 func (p *Pool) now() (time.Time, int64) {
 	t := p.cfg.Now()

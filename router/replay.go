@@ -35,7 +35,7 @@ func Replay(r *Receipt, cfg Config) (Decision, error) {
 		cfg: &p.cfg, model: p.model, decay: newDecay(float64(cfg.Freshness.Decay)), recorded: r.Candidates,
 		number: r.Number, req: &Request{Class: r.Class}, size: sizes{prompt: r.PromptTokens, output: r.OutputTokens},
 		sized:   score.Request{Prompt: float64(r.PromptTokens), Output: float64(r.OutputTokens), Adapter: r.Adapter},
-		session: r.Session, lead: r.Prefix, tenants: r.TenantOpen,
+		session: r.Session, lead: r.Prefix, tenants: r.TenantOpen, replicas: float64(cfg.Replicas),
 	}
 	v.grow(len(r.Candidates))
 	for i := range v.cands {

@@ -43,6 +43,14 @@ type timed struct {
 	known bool
 }
 
+// loadFigure is the figure by whose age the endpoint's load is judged.
+func (r *reported) loadFigure() int {
+	if r.known[figRequests] {
+		return figRequests
+	}
+	return figPending
+}
+
 // kvTokens is the KV figure in tokens of that capacity.
 func (r *reported) kvTokens(capacity float64) float64 {
 	if r.kvIsShare {

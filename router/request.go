@@ -103,6 +103,9 @@ func (r *Request) Validate() error {
 	return nil
 }
 
+// late says that the deadline has passed.
+func (r *Request) late(now time.Time) bool { return !r.Deadline.IsZero() && !now.Before(r.Deadline) }
+
 // sizes are the figures of a request that the cost model sees, tokens.
 type sizes struct {
 	prompt, output int64

@@ -115,7 +115,7 @@ func (p *Pool) Stats() Stats {
 		s.OldestLease = p.base.Add(time.Duration(now)).Sub(oldest[0].DispatchedAt)
 		s.OldestEndpoint = oldest[0].ID
 	}
-	v := &View{cfg: &p.cfg, now: now, clock: func() int64 { _, now := p.now(); return now }}
+	v := &View{cfg: &p.cfg, now: now, clock: p.clock}
 	for _, e := range p.set.Load().list {
 		s.Endpoints = append(s.Endpoints, p.endpointStats(v, e.live))
 	}
@@ -169,11 +169,7 @@ func (p *Pool) endpointStats(v *View, e *live) EndpointStats {
 	if share, ok := e.store.State().KVShare.Value(); ok {
 		out.KVShare = share
 	}
-	load := figRequests
-	if !rep.known[load] {
-		load = figPending
-	}
-	if rep.known[load] {
+	if load := rep.loadFigure(); rep.known[load] {
 		out.Freshness, out.Age = v.classify(rep.at[load]), time.Duration(max(v.now-rep.at[load], 0))
 	}
 	return out

@@ -297,7 +297,7 @@ func (v *View) cost() {
 // substitute fills in the loads that no usable reading tells: the larger of the pool's own and the mean of the fresh ones. A suspect
 // endpoint that is due for a probe is priced as if free, so that one request finds out.
 func (v *View) substitute(c *cand, mean *means) {
-	replicas := float64(v.cfg.Replicas)
+	replicas := v.replicas
 	either := func(own, mean float64) float64 {
 		if c.due {
 			return own
