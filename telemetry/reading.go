@@ -48,17 +48,15 @@ const (
 
 // String returns the name in lower case, "class(N)" for a value that is none of the constants.
 func (c Class) String() string {
-	switch c {
-	case Missing:
-		return "missing"
-	case Stale:
-		return "stale"
-	case Aging:
-		return "aging"
-	case Fresh:
-		return "fresh"
+	return nameOf("class", uint8(c), "missing", "stale", "aging", "fresh")
+}
+
+// nameOf is the name of value i of a kind whose values count from 0, "kind(i)" for a value that has none.
+func nameOf(kind string, i uint8, names ...string) string {
+	if int(i) < len(names) {
+		return names[i]
 	}
-	return fmt.Sprintf("class(%d)", uint8(c))
+	return fmt.Sprintf("%s(%d)", kind, i)
 }
 
 // MarshalText writes the name.

@@ -1,7 +1,6 @@
 package telemetry
 
 import (
-	"fmt"
 	"time"
 )
 
@@ -119,19 +118,7 @@ const (
 
 // String returns the name in lower case, "adapter-state(N)" for a value that is none of the constants.
 func (s AdapterState) String() string {
-	switch s {
-	case AdapterUnknown:
-		return "unknown"
-	case AdapterReady:
-		return "ready"
-	case AdapterLoading:
-		return "loading"
-	case AdapterCached:
-		return "cached"
-	case AdapterUnloaded:
-		return "unloaded"
-	}
-	return fmt.Sprintf("adapter-state(%d)", uint8(s))
+	return nameOf("adapter-state", uint8(s), "unknown", "ready", "loading", "cached", "unloaded")
 }
 
 // Health is what an engine says about itself. The zero value is unknown.
@@ -150,17 +137,7 @@ const (
 
 // String returns the name in lower case, "health(N)" for a value that is none of the constants.
 func (h Health) String() string {
-	switch h {
-	case HealthUnknown:
-		return "unknown"
-	case HealthOK:
-		return "ok"
-	case HealthError:
-		return "error"
-	case HealthOOM:
-		return "oom"
-	}
-	return fmt.Sprintf("health(%d)", uint8(h))
+	return nameOf("health", uint8(h), "unknown", "ok", "error", "oom")
 }
 
 // Tri is an answer that may be unknown. The zero value is unknown.
@@ -177,15 +154,7 @@ const (
 
 // String returns the name in lower case, "tri(N)" for a value that is none of the constants.
 func (t Tri) String() string {
-	switch t {
-	case TriUnknown:
-		return "unknown"
-	case TriNo:
-		return "no"
-	case TriYes:
-		return "yes"
-	}
-	return fmt.Sprintf("tri(%d)", uint8(t))
+	return nameOf("tri", uint8(t), "unknown", "no", "yes")
 }
 
 // Evidence tells whether the zeros of a snapshot can be believed. The zero value is EvidenceVouched.
@@ -202,11 +171,5 @@ const (
 
 // String returns the name in lower case, "evidence(N)" for a value that is none of the constants.
 func (e Evidence) String() string {
-	switch e {
-	case EvidenceVouched:
-		return "vouched"
-	case EvidenceNone:
-		return "none"
-	}
-	return fmt.Sprintf("evidence(%d)", uint8(e))
+	return nameOf("evidence", uint8(e), "vouched", "none")
 }
