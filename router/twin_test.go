@@ -86,6 +86,7 @@ type twinEndpoint struct {
 	openFor  time.Duration
 	outcomes []bool // failed
 	probes   int
+	probed   time.Time // when the last of them was granted
 }
 
 func newTwin(cfg router.Config, now func() time.Time) *twin {
@@ -500,7 +501,7 @@ func (w *twin) barrier(e *twinEndpoint, r *twinRequest) (why router.Reason, avoi
 		return router.RoleNotServed, false, false
 	case capacity > 0 && r.prompt()+1 > capacity:
 		return router.TooLong, false, false
-	case e.open && (w.now().Before(e.until) || e.probes > 0):
+	case e.open && (w.now().Before(e.until) || e.probes > 0 && w.now().Sub(e.probed) < w.cfg.Circuit.MaxOpenFor):
 		return router.CircuitOpen, false, false
 	case listed && r.ExcludeHard:
 		return router.Excluded, false, e.open
@@ -526,6 +527,7 @@ func (w *twin) grant(id string, r *twinRequest, v twinView) *twinLease {
 	}
 	if l.probe {
 		e.probes++
+		e.probed = w.now()
 	}
 	e.account.leases = append(e.account.leases, l)
 	if len(r.blocks) > 0 {
@@ -540,6 +542,16 @@ func (w *twin) firstToken(l *twinLease) {
 		l.first = true
 		l.taken = append(l.taken, twinTaken{w.now(), reserve.Load{Prefill: l.prefill}})
 		l.prefill = 0
+		w.alive(l)
+	}
+}
+
+// alive ends the probe of a circuit: a token has shown that the endpoint works.
+func (w *twin) alive(l *twinLease) {
+	if l.probe {
+		l.endpoint.outcome(w, l, false)
+		l.endpoint.probes--
+		l.probe = false
 	}
 }
 
