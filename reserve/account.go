@@ -64,6 +64,7 @@ type record struct {
 	isLive      bool
 	isFresh     bool
 	started     bool    // the first token has come
+	answered    bool    // a snapshot that came with its answer has been observed
 	free        *record // next in the free list
 }
 
@@ -223,7 +224,12 @@ func (a *Account) settleLocked(r *record) {
 // Observe tells that a snapshot of the endpoint has arrived whose figures can have held since at (the time its poll was
 // sent). It returns false, without effect, for the zero time and for a time not after that of an earlier observation.
 // Its cost is proportional to the leases and events it moves, not to the live leases.
-func (a *Account) Observe(at time.Time) bool {
+func (a *Account) Observe(at time.Time) bool { return a.ObserveAnswer(at, nil) }
+
+// ObserveAnswer is Observe for a snapshot that came with the endpoint's answer to the request of l: its figures contain that
+// request, however short a time ago it was dispatched, unless it has ended. l may be nil, or of another account, which
+// makes it Observe.
+func (a *Account) ObserveAnswer(at time.Time, l *Lease) bool {
 	if at.IsZero() {
 		return false
 	}
@@ -238,19 +244,28 @@ func (a *Account) Observe(at time.Time) bool {
 	a.pruneLocked(&a.ends, t)
 	a.pruneLocked(&a.moves, t)
 	for a.fresh.head != nil && a.fresh.head.key < a.visible {
-		r := a.fresh.head.own
-		a.fresh.remove(&r.fresh)
-		r.isFresh = false
-		if r.isLive {
-			held := r.held()
-			a.subLocked(unobserved, &held)
-			a.addLocked(contained, &held)
-		}
-		a.addLocked(departed, &r.pending)
-		r.pending = Load{}
+		a.containLocked(a.fresh.head.own)
+	}
+	// While a lease is live in this account, only holders of a.mu write its account and rec.
+	if l != nil && l.state.Load() == leaseLive && l.account == a && l.rec != nil && l.rec.isFresh && l.rec.live.key >= a.restarted {
+		l.rec.answered = true
+		a.containLocked(l.rec)
 	}
 	a.publishLocked()
 	return true
+}
+
+// containLocked takes a record out of those that no snapshot can contain.
+func (a *Account) containLocked(r *record) {
+	a.fresh.remove(&r.fresh)
+	r.isFresh = false
+	if r.isLive {
+		held := r.held()
+		a.subLocked(unobserved, &held)
+		a.addLocked(contained, &held)
+	}
+	a.addLocked(departed, &r.pending)
+	r.pending = Load{}
 }
 
 // Restart tells that the engine was started anew at the time at: no later snapshot can contain the leases dispatched
@@ -291,7 +306,7 @@ func (a *Account) newRecordLocked() *record {
 	}
 	a.freeRecords = r.free
 	r.free = nil
-	r.started = false
+	r.started, r.answered = false, false
 	return r
 }
 

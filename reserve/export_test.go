@@ -44,7 +44,7 @@ func (a *Account) Check() error {
 		n++
 		r := e.own
 		held := r.held()
-		if !r.isLive || r.isFresh == (e.key < a.visible) {
+		if !r.isLive || r.isFresh == (r.answered || e.key < a.visible) {
 			return fmt.Errorf("lease of %d: live %v fresh %v, visible %d", e.key, r.isLive, r.isFresh, a.visible)
 		}
 		if r.isFresh {

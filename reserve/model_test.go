@@ -29,6 +29,7 @@ type modelLease struct {
 	cost, left reserve.Cost
 	live       bool
 	started    bool
+	answered   bool // a snapshot came with its answer
 }
 
 type modelAccount struct {
@@ -66,16 +67,22 @@ func (a *modelAccount) sums() (s reserve.Sums) {
 			continue
 		}
 		s.Live = plus(s.Live, load(1, l.left))
-		if a.observed == nil || l.dispatched >= *a.observed-a.lag {
+		if !l.contained() {
 			s.Unobserved = plus(s.Unobserved, load(1, l.left))
 		}
 	}
 	for _, e := range a.events {
-		if a.observed != nil && a.useful(e) && e.lease.dispatched < *a.observed-a.lag {
+		if a.observed != nil && a.useful(e) && e.lease.contained() {
 			s.Departed = plus(s.Departed, e.amount)
 		}
 	}
 	return s
+}
+
+// contained tells whether the newest snapshot can contain the lease.
+func (l *modelLease) contained() bool {
+	a := l.account
+	return l.answered || a.observed != nil && l.dispatched < *a.observed-a.lag
 }
 
 // useful tells whether e is or can become part of Departed.
@@ -140,11 +147,14 @@ func (l *modelLease) release(at int64) bool {
 	return true
 }
 
-func (a *modelAccount) observe(at int64) bool {
+func (a *modelAccount) observe(at int64, answered *modelLease) bool {
 	if a.observed != nil && at <= *a.observed {
 		return false
 	}
 	a.observed = &at
+	if l := answered; l != nil && l.account == a && l.live && (a.restarted == nil || l.dispatched >= *a.restarted) {
+		l.answered = true
+	}
 	return true
 }
 

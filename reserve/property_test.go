@@ -117,7 +117,15 @@ func (m *machine) release(t *rapid.T) {
 
 func (m *machine) observe(t *rapid.T) {
 	p, at := m.account(t), m.at(t)
-	require.Equal(t, p.model.observe(at), p.real.Observe(ms(at)))
+	require.Equal(t, p.model.observe(at, nil), p.real.Observe(ms(at)))
+}
+
+func (m *machine) observeAnswer(t *rapid.T) {
+	p, l, at := m.account(t), m.lease(t), m.at(t)
+	if rapid.Bool().Draw(t, "own account") {
+		p = m.accounts[slices.IndexFunc(m.accounts, func(p *pair) bool { return p.model == l.model.account })]
+	}
+	require.Equal(t, p.model.observe(at, l.model), p.real.ObserveAnswer(ms(at), l.real))
 }
 
 func (m *machine) restart(t *rapid.T) {
@@ -188,6 +196,7 @@ func ledgerProperty(t *rapid.T) {
 		"release":     m.release,
 		"release2":    m.release,
 		"observe":     m.observe,
+		"answer":      m.observeAnswer,
 		"restart":     m.restart,
 		"close":       m.close,
 		"reopen":      m.reopen,

@@ -59,6 +59,9 @@ type Candidate struct {
 	Pending Figure `json:"pending"`
 	// KV memory in use, tokens, or as a share of it where KVCapacity is 0.
 	KV Figure `json:"kv"`
+	// KVOccupied says that KV counts cached prefixes that can be evicted at once, too. It is then an upper bound: the cost is
+	// computed from the larger of the pool's own part and the mean of those whose figure is without them.
+	KVOccupied bool `json:"kv_occupied,omitempty"`
 	// KVCapacity is the size of the KV memory, tokens; 0 = unknown.
 	KVCapacity float64 `json:"kv_capacity"`
 	// Cached is the number of leading prompt tokens that the prefix index knows there, in whole blocks.
@@ -109,6 +112,7 @@ type cand struct {
 	withheld  Reason
 	half      bool // circuit half open: the request would be its probe
 	due       bool // suspect and due for a probe
+	occupied  bool // the KV figure is an upper bound
 	freshness telemetry.Class
 	class     [figures]telemetry.Class
 	kind      int     // of the endpoint, or in a replay its own place
@@ -197,7 +201,7 @@ func (v *View) export(i int, profile *score.Profile) Candidate {
 		Freshness: c.freshness, Age: time.Duration(c.age),
 		Avoided: v.flags[i]&isAvoided != 0, Observed: v.flags[i]&isObserved != 0,
 		Own: c.own, OwnUnobserved: c.unobserved, KVCapacity: c.load.KVCapacity, Cached: c.cached, AdapterNeeded: c.adapter,
-		LastChosen: c.lastChosen, Profile: profile, Barred: v.grade[i] == gradeBarred,
+		LastChosen: c.lastChosen, Profile: profile, KVOccupied: c.occupied, Barred: v.grade[i] == gradeBarred,
 	}
 	var recorded [figures]*Figure
 	if v.recorded != nil {
@@ -234,7 +238,7 @@ func (v *View) restore(i int) {
 	*c = cand{
 		kind: i, own: r.Own, unobserved: r.OwnUnobserved, lastChosen: r.LastChosen, load: score.Load{KVCapacity: r.KVCapacity},
 		cached: r.Cached, adapter: r.AdapterNeeded, freshness: min(r.Freshness, telemetry.Fresh), age: int64(r.Age), half: r.HalfOpen,
-		due: r.ProbeDue,
+		due: r.ProbeDue, occupied: r.KVOccupied,
 	}
 	if r.Excluded < Probing {
 		c.barrier = r.Excluded

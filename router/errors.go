@@ -83,3 +83,7 @@ func unknownName(kind, name string) error { return fmt.Errorf("router: unknown %
 func unknownEndpoint(id string) error {
 	return fmt.Errorf("router: endpoint %q is not in the pool", id)
 }
+
+func replacedEndpoint(id, incarnation string) error {
+	return fmt.Errorf("router: incarnation %q of endpoint %q is not in the pool", incarnation, id)
+}

@@ -57,6 +57,7 @@ func (v *View) read(i int) {
 	c.own, c.unobserved, c.lastChosen = sums.Live, sums.Unobserved.Requests, e.grantNo.Load()
 	c.class = [figures]telemetry.Class{}
 	c.barrier, c.cap, c.limit, c.withheld, c.half, c.due = NoReason, NoReason, NoReason, NoReason, false, false
+	c.occupied = rep.kvOccupied
 	if c.load.KVCapacity = rep.kvCapacity; c.load.KVCapacity == 0 {
 		c.load.KVCapacity = float64(kind.profile.KVCapacity)
 	}
@@ -141,7 +142,7 @@ func (v *View) readPlain(i int, m *member, c *cand, rep *reported, sums *reserve
 	c.value[figRequests], c.value[figWaiting], c.value[figPending], c.value[figKV] = requests, waiting, pending, kv
 	c.class = [figures]telemetry.Class{class, class, class, class}
 	c.freshness, c.age = class, age
-	c.barrier, c.half, c.due = NoReason, false, false
+	c.barrier, c.half, c.due, c.occupied = NoReason, false, false, false
 	c.waiting, c.adapter = waiting, 0
 	ownRequests, ownPending = float64(replicas*ownRequests), float64(replicas*ownPending)
 	ownKV := float64(replicas * float64(sums.Live.KV))
@@ -331,7 +332,7 @@ func (v *View) settle(i int, c *cand, age *[figures]int64, suspect, observed, av
 		f |= isUnsure
 	}
 	switch {
-	case c.class[figKV] < telemetry.Aging:
+	case c.class[figKV] < telemetry.Aging || c.occupied:
 		f |= isUnsure
 	case c.load.KVCapacity > 0:
 		c.load.KV = blend(figKV, float64(replicas*float64(c.own.KV)))

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -11,7 +12,8 @@ import (
 
 // Observe takes what an engine reported. ObservedAt must be the earliest moment at which the figures can have held: the
 // time at which the poll was sent. An older snapshot than the one held is dropped, per reading, and an invalid figure is
-// taken as unknown; both are counted, see [Pool.Stats], and no error. An unknown ID is an error.
+// taken as unknown; both are counted, see [Pool.Stats], and no error. An unknown ID is an error, and so is a snapshot of
+// another incarnation than the present one.
 func (p *Pool) Observe(id string, s telemetry.Snapshot) error {
 	_, err := p.Report(id, s)
 	return err
@@ -19,19 +21,46 @@ func (p *Pool) Observe(id string, s telemetry.Snapshot) error {
 
 // Report is Observe and says what became of the snapshot.
 func (p *Pool) Report(id string, s telemetry.Snapshot) (telemetry.Result, error) {
-	l, err := p.find(id)
+	e, err := p.find(id)
 	if err != nil {
 		return telemetry.Result{}, err
 	}
+	if s.Incarnation != "" && s.Incarnation != e.incarnation {
+		return telemetry.Result{}, replacedEndpoint(id, s.Incarnation)
+	}
+	return p.report(e, s, nil), nil
+}
+
+// ObserveAnswer takes what an endpoint reported with its answer to the request of a lease: it counts for the incarnation
+// that the lease was granted on, and its figures contain that request. An error says that this incarnation is not in the
+// pool any more, or that the lease is not of this pool.
+func (p *Pool) ObserveAnswer(l *Lease, s telemetry.Snapshot) error {
+	if !l.granted() || l.pool != p {
+		return errors.New("router: the lease is not of this pool")
+	}
+	e := l.endpoint
+	if p.set.Load().byID[e.id] != e {
+		return replacedEndpoint(e.id, e.incarnation)
+	}
+	p.report(e, s, &l.account)
+	return nil
+}
+
+// report takes a snapshot of an endpoint, which came with the answer to a lease's request, or by itself.
+func (p *Pool) report(l *live, s telemetry.Snapshot, answered *reserve.Lease) telemetry.Result {
 	now := p.cfg.Now()
 	l.reporting.Lock()
 	defer l.reporting.Unlock()
+	observedAt := s.ObservedAt
+	if observedAt.IsZero() {
+		observedAt = now
+	}
 	res := l.store.Observe(now, s, l.account.Sums().Live.Requests)
 	p.counters.snapshots.Add(1)
 	p.counters.defects.Add(uint64(len(res.Defects)))
 	if res.Dropped != "" {
 		p.counters.dropped.Add(1)
-		return res, nil
+		return res
 	}
 	// An odd number tells decisions that figures and ledger are of two observations. They read the ledger first and the
 	// figures then, so that new figures may meet old sums, and never the other way round: see View.read.
@@ -41,20 +70,19 @@ func (p *Pool) Report(id string, s telemetry.Snapshot) (telemetry.Result, error)
 		p.counters.epochs.Add(1)
 		p.index.Clear(l.holder)
 		l.adapters.clear()
-		restarted := s.ObservedAt
-		if restarted.IsZero() {
-			restarted = now
-		}
-		l.account.Restart(restarted)
+		l.account.Restart(observedAt)
 	}
 	rep := digestState(l.store.State(), p.since, p.cfg.Freshness.StaleAfter)
 	l.reported.Store(rep)
 	if rep.counted {
-		l.account.Observe(p.base.Add(time.Duration(rep.countsAt)))
+		if rep.countsAt != p.since(observedAt) {
+			answered = nil // the counts are those of another report
+		}
+		l.account.ObserveAnswer(p.base.Add(time.Duration(rep.countsAt)), answered)
 	}
 	l.changes.Add(1)
 	p.boundIndex(l, l.conf.Load().Profile.KVCapacity)
-	return res, nil
+	return res
 }
 
 // ScrapeFailed tells that a poll of the endpoint failed. It is counted and never becomes a reading. An unknown ID is an

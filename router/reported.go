@@ -18,6 +18,7 @@ type reported struct {
 	known          [figures]bool
 	pendingIsCount bool // the pending figure is a number of waiting requests, not of tokens
 	kvIsShare      bool // the KV figure is a share, not a number of tokens
+	kvOccupied     bool // the KV figure counts what can be evicted, too
 	uniform        bool // all known figures were observed at the same time
 	plain          bool // uniform, every figure known, and nothing else to say: see View.readPlain
 	asleep         bool
@@ -138,6 +139,7 @@ func digestState(s *telemetry.State, since func(time.Time) int64, staleAfter tim
 	if !r.counted && r.known[figKV] {
 		r.counted, r.countsAt = true, r.at[figKV]
 	}
+	r.kvOccupied = s.KVOccupied
 	r.kvBehind = r.known[figKV] && r.counted && r.at[figKV] < r.countsAt
 	r.uniform = true
 	first := -1
@@ -153,7 +155,8 @@ func digestState(s *telemetry.State, since func(time.Time) int64, staleAfter tim
 	r.unhealthy = s.Health == telemetry.HealthError || s.Health == telemetry.HealthOOM
 	r.asleep = s.Asleep == telemetry.TriYes
 	r.unhealthyAt, r.asleepAt = since(s.HealthAt), since(s.AsleepAt)
-	r.plain = r.uniform && r.known == [figures]bool{true, true, true, true} && !r.suspected && !r.unhealthy && !r.asleep && r.seen
+	r.plain = r.uniform && r.known == [figures]bool{true, true, true, true} && r.seen &&
+		!r.suspected && !r.unhealthy && !r.asleep && !r.kvOccupied
 	if s.Adapters.Known || len(s.Adapters.Adapters) > 0 {
 		r.adaptersOK = true
 		r.adaptersAt = since(s.AdaptersAt)

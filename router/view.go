@@ -256,6 +256,9 @@ func (v *View) freshMeans() means {
 		}
 		loads := [figures]float64{figRequests: c.load.Requests, figWaiting: c.waiting, figPending: c.load.PendingPrefill, figKV: share}
 		for f, class := range c.class {
+			if f == figKV && c.occupied {
+				continue // not the same as the others
+			}
 			sum[class][f] += loads[f]
 			n[class][f]++
 		}
@@ -313,12 +316,18 @@ func (v *View) substitute(c *cand, mean *means) {
 	if c.class[figPending] < telemetry.Aging {
 		c.load.PendingPrefill = either(replicas*float64(c.own.Prefill), mean.pending)
 	}
-	if c.class[figKV] < telemetry.Aging {
-		if c.load.KVCapacity > 0 {
-			c.load.KV = either(replicas*float64(c.own.KV), mean.kvShare*c.load.KVCapacity)
-		} else {
-			c.load.KVShare = either(0, mean.kvShare)
-		}
+	most := math.Inf(1)
+	switch {
+	case c.class[figKV] < telemetry.Aging:
+	case c.occupied:
+		most = c.value[figKV]
+	default:
+		return
+	}
+	if c.load.KVCapacity > 0 {
+		c.load.KV = min(either(replicas*float64(c.own.KV), mean.kvShare*c.load.KVCapacity), most)
+	} else {
+		c.load.KVShare = min(either(0, mean.kvShare), most)
 	}
 }
 
@@ -407,7 +416,7 @@ func (v *View) outside(c *cand, queue, bestQueue float64) Reason {
 	if c.class[figWaiting] >= telemetry.Aging && c.value[figWaiting] > float64(b.MaxWaiting) {
 		return WithheldWaiting
 	}
-	if c.class[figKV] >= telemetry.Aging && c.kvReported(v) > b.MaxKV {
+	if c.class[figKV] >= telemetry.Aging && !c.occupied && c.kvReported(v) > b.MaxKV {
 		return WithheldKV
 	}
 	if queue > ms(b.MaxQueueDelay) {

@@ -129,6 +129,9 @@ func (o *observing) takeFigures(snap *Snapshot, rep *report) (obs observation) {
 			}
 		}
 		*c = cell{w.Reading, true}
+		if f == figKVUsed || f == figKVShare {
+			s.kvOccupied = snap.KVOccupied
+		}
 		if (f == figKVUsed || f == figKVCapacity) && s.overfullLocked() {
 			o.defects.addFigure(figKVShare)
 		}

@@ -16,6 +16,9 @@ type Snapshot struct {
 	ObservedAt time.Time
 	// Source names who reported, for receipts and logs. It has no influence on which report counts.
 	Source string
+	// Incarnation is the incarnation of the endpoint that reported, "" = not known. A host with several lives of one
+	// endpoint drops what another than the present one has said; a Store, which holds one, does not look at it.
+	Incarnation string
 
 	// Running is the number of requests in the batch.
 	Running Reading
@@ -31,6 +34,9 @@ type Snapshot struct {
 	KVCapacity Reading
 	// KVShare is the occupied share of the KV cache, 0 to 1. Where it is missing it is computed from the two above.
 	KVShare Reading
+	// KVOccupied says that KVUsed and KVShare count cached prefixes that can be evicted at once, too: they are upper bounds of
+	// what requests hold, and are not compared with figures that are without them.
+	KVOccupied bool
 	// GenerationRate is the momentary output of the engine, in tokens per second. It is no capacity.
 	GenerationRate Reading
 	// PrefixHitRate is the share of prompt tokens that were found in the prefix cache, 0 to 1.

@@ -11,7 +11,9 @@ type State struct {
 	// KVUsed is never above a known KVCapacity.
 	KVUsed, KVCapacity Reading
 	// KVShare is the newer of the reported share and KVUsed by KVCapacity, 0 to 1; the reported one if both are as new.
-	KVShare                                   Reading
+	KVShare Reading
+	// KVOccupied says that the newest KVUsed or KVShare counts cached prefixes too, see Snapshot.
+	KVOccupied                                bool
 	GenerationRate, PrefixHitRate, MaxRunning Reading
 
 	// Adapters is the newest list, and AdaptersAt its time.
@@ -60,7 +62,7 @@ func (s *Store) buildLocked() *State {
 		WaitingTokens: s.cells[figWaitingTokens].Reading, DecodeTokens: s.cells[figDecodeTokens].Reading,
 		KVShare: s.shareLocked(), KVUsed: s.cells[figKVUsed].Reading, KVCapacity: s.cells[figKVCapacity].Reading,
 		GenerationRate: s.cells[figGenerationRate].Reading, PrefixHitRate: s.cells[figPrefixHitRate].Reading,
-		MaxRunning: s.cells[figMaxRunning].Reading,
+		MaxRunning: s.cells[figMaxRunning].Reading, KVOccupied: s.kvOccupied,
 
 		Adapters: s.adapters.v, AdaptersAt: s.adapters.at,
 		Health: s.health.v, HealthAt: s.health.at,

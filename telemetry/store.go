@@ -43,12 +43,14 @@ type Store struct {
 	epoch    item[string]
 	// floor is the time of the report that told of the last restart. A report without an epoch that is older than it may
 	// describe the process that is gone.
-	floor     stamp
-	zero      stamp // the report of zeros that was not believed
-	source    string
-	seenAny   bool
-	suspicion suspicion
-	counters  Counters
+	floor   stamp
+	zero    stamp // the report of zeros that was not believed
+	source  string
+	seenAny bool
+	// kvOccupied is what the newest KV figure means.
+	kvOccupied bool
+	suspicion  suspicion
+	counters   Counters
 }
 
 // stamp is the time of the newest word on something. seen tells "no word yet" from any time, so that a virtual clock

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/isobar-go/isobar/router"
 	"github.com/isobar-go/isobar/telemetry"
 	"github.com/isobar-go/isobar/telemetry/engine"
 )
@@ -12,8 +13,8 @@ import (
 // Loads is told what endpoints report about their load with their responses. Its method is called from many goroutines at
 // once, while a caller waits for the response: it must not block. *router.Pool is one.
 type Loads interface {
-	// Observe takes a snapshot of the endpoint with this id.
-	Observe(id string, s telemetry.Snapshot) error
+	// ObserveAnswer takes a snapshot that came with the answer to the request of l, which may have ended.
+	ObserveAnswer(l *router.Lease, s telemetry.Snapshot) error
 }
 
 // report delivers the load report among headers or trailers that have just arrived, if there is one. Its figures are those
@@ -32,7 +33,7 @@ func (e *ending) report(from http.Header) {
 	}
 	snapshot, err := engine.ParseLoadHeader(values[0], now())
 	if err == nil {
-		err = e.loads.Observe(e.lease.Endpoint().ID, snapshot)
+		err = e.loads.ObserveAnswer(e.lease, snapshot)
 	}
 	if err == nil || e.log == nil || !e.log.Enabled(e.ctx, slog.LevelDebug) {
 		return

@@ -32,10 +32,10 @@ type heard struct {
 	err   error
 }
 
-func (h *heard) Observe(id string, s telemetry.Snapshot) error {
+func (h *heard) ObserveAnswer(l *router.Lease, s telemetry.Snapshot) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.ids, h.snaps = append(h.ids, id), append(h.snaps, s)
+	h.ids, h.snaps = append(h.ids, l.Endpoint().ID), append(h.snaps, s)
 	return h.err
 }
 
@@ -131,8 +131,8 @@ func TestLoadReportInTrailers(t *testing.T) {
 
 type observer func(string, telemetry.Snapshot)
 
-func (o observer) Observe(id string, s telemetry.Snapshot) error {
-	o(id, s)
+func (o observer) ObserveAnswer(l *router.Lease, s telemetry.Snapshot) error {
+	o(l.Endpoint().ID, s)
 	return nil
 }
 

@@ -1,7 +1,9 @@
 package engine_test
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -65,6 +67,27 @@ func TestKinds(t *testing.T) {
 	assert.Empty(t, unknown.Path())
 	assert.Nil(t, engine.Signals(unknown))
 	assert.Equal(t, engine.KVUnknown, unknown.KVMeaning())
+}
+
+// TestSnapshotsSayWhatKVMeans: a figure that counts evictable prefixes is marked as such, and no other.
+func TestSnapshotsSayWhatKVMeans(t *testing.T) {
+	for text, want := range map[string]bool{
+		"llamacpp:requests_processing 1\nllamacpp:requests_deferred 0\nllamacpp:kv_cache_usage_ratio 0.9\n": true,
+		"vllm:num_requests_running 1\nvllm:num_requests_waiting 0\nvllm:kv_cache_usage_perc 0.9\n":          false,
+	} {
+		kind, err := engine.Detect([]byte(text))
+		require.NoError(t, err)
+		snap, err := (&engine.Parser{Kind: kind}).Parse(strings.NewReader(text), sent)
+		require.NoError(t, err)
+		require.Equal(t, want, snap.KVOccupied, kind)
+		require.Equal(t, want, kind.KVMeaning() == engine.KVOccupied)
+		store := telemetry.NewStore(telemetry.StoreConfig{})
+		store.Observe(sent, snap, 0)
+		require.Equal(t, want, store.State().KVOccupied)
+		other := telemetry.Snapshot{ObservedAt: sent.Add(time.Second), KVShare: telemetry.V(0.5), KVOccupied: !want}
+		store.Observe(sent.Add(time.Second), other, 0)
+		require.Equal(t, !want, store.State().KVOccupied, "the newest figure's meaning counts")
+	}
 }
 
 func TestKVMeaning(t *testing.T) {

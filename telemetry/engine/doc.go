@@ -10,7 +10,8 @@
 //     never becomes a snapshot of zeros.
 //  3. It keeps one [Lives] for each endpoint and applies it to every report, so that a restart shows where the engine does
 //     not print when its process started.
-//  4. It takes care not to compare the KV figures of engines that mean different things by them: [Kind.KVMeaning].
+//  4. It takes care not to compare the KV figures of engines that mean different things by them: [Kind.KVMeaning]. Snapshots carry
+//     it as KVOccupied, and a router.Pool goes by that.
 //
 // # What is read
 //

@@ -80,6 +80,7 @@ func (r *reading) report(at time.Time) Report {
 	rep := Report{AdapterSlots: r.slots, counters: r.counters}
 	rep.Snapshot.ObservedAt = at
 	rep.Snapshot.Source = string(r.kind)
+	rep.Snapshot.KVOccupied = r.kv == KVOccupied
 	r.place(&rep.Snapshot)
 	return rep
 }

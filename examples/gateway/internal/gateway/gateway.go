@@ -183,7 +183,7 @@ func (g *Gateway) routes() http.Handler {
 		Rewrite: func(r *httputil.ProxyRequest) { r.SetXForwarded() },
 		Transport: &httptransport.Transport{
 			Pool: g.cfg.Pool, Base: g.base, Describe: remember(describer.Describe), Log: g.cfg.Log,
-			Loads: g.cfg.Pool, Now: g.cfg.Pool.Config().Now,
+			Loads: g.cfg.Pool, LoadFormat: engine.LoadText, Now: g.cfg.Pool.Config().Now,
 		},
 		ModifyResponse: mark,
 		ErrorHandler:   g.fail,
