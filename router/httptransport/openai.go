@@ -33,6 +33,7 @@ const (
 //
 //	Model                 model
 //	Prefix, PromptTokens  messages (with tools), prompt or input; sizes estimated from the length in bytes, exact for token ids
+//	                      and with Tokenize
 //	MaxOutputTokens       max_completion_tokens, else max_tokens or max_output_tokens, 0 counting as 1; times n
 //	Tenant                a digest of the Authorization header, else of user; empty without both
 //	Session               SessionHeader, else prompt_cache_key, else user
@@ -65,6 +66,14 @@ type OpenAI struct {
 	// ClassHeader names the header with the priority class, as router.Class spells it. Default none: a client's own word
 	// decides over others, so name one only where clients are trusted or the header is set in front.
 	ClassHeader string
+	// Tokenize gives the token ids of a prompt as the engines' tokenizer and chat template make them; nil, or false in place of
+	// an answer, means that they are not known here: then the prompt is described by its bytes. It is required for
+	// endpoints whose KV events are applied, since those hold what they hold by tokens, and no byte matches them. With
+	// ids PromptTokens is exact, and Prefix has the blocks of the engine if BlockTokens is its block size.
+	//
+	// The events do not name tenants either: a tenant's own scope matches nothing in them. Set SharedPrefixes with them, and
+	// keep tenants apart by a cache_salt where that matters. Tokenize is called by the goroutine of the request.
+	Tokenize func(Prompt) (tokens []uint32, ok bool)
 }
 
 // Validate reports every field that is out of range, all of them joined.
@@ -181,7 +190,7 @@ func (o OpenAI) Describe(r *http.Request) (router.Request, error) {
 	if err := api.parse(body); err != nil {
 		return router.Request{}, err
 	}
-	if err := o.fill(&out, &api); err != nil {
+	if err := o.fill(&out, &api, promptOf(r, &api, body)); err != nil {
 		return router.Request{}, err
 	}
 	return out, nil
@@ -245,7 +254,7 @@ func notJSON(name string, err error) error {
 // maxOutput bounds what a client can say about its output, tokens.
 const maxOutput = 1 << 32
 
-func (o OpenAI) fill(out *router.Request, api *apiRequest) error {
+func (o OpenAI) fill(out *router.Request, api *apiRequest, given Prompt) error {
 	out.Model = api.Model
 	if out.Tenant == "" && api.User != "" {
 		out.Tenant = digest("user", api.User)
@@ -279,6 +288,10 @@ func (o OpenAI) fill(out *router.Request, api *apiRequest) error {
 		return err
 	}
 	out.PromptTokens = int64((len(text) + o.BytesPerToken - 1) / o.BytesPerToken)
+	tokens, tokenized := o.tokenize(given)
+	if tokenized {
+		out.PromptTokens = int64(len(tokens))
+	}
 	if api.Model == "" {
 		return nil // no scope, no affinity
 	}
@@ -288,6 +301,10 @@ func (o OpenAI) fill(out *router.Request, api *apiRequest) error {
 	}
 	scope, err := prefix.NewScope(parts)
 	if err != nil {
+		return err
+	}
+	if tokenized {
+		out.Prefix, err = prefix.FromTokens(scope, o.BlockTokens, tokens)
 		return err
 	}
 	out.Prefix, err = prefix.FromBytes(scope, o.BlockTokens, o.BytesPerToken, text)

@@ -245,3 +245,35 @@ func FuzzDescribe(f *testing.F) {
 		require.NoError(t, r.Validate())
 	})
 }
+
+// TestDescribeTokens: with a tokenizer, size and blocks are those of its token ids, in the scope of the request.
+func TestDescribeTokens(t *testing.T) {
+	tokens := make([]uint32, 40)
+	for i := range tokens {
+		tokens[i] = uint32(i)
+	}
+	known := true
+	var got httptransport.Prompt
+	o := httptransport.OpenAI{BlockTokens: 8, SharedPrefixes: true, Tokenize: func(p httptransport.Prompt) ([]uint32, bool) {
+		got = p
+		return tokens, known
+	}}
+	const body = `{"model":"m","messages":[{"role":"user","content":"hello"}],"cache_salt":"s"}`
+	r := describe(t, o, body, "Authorization", "k")
+	require.Equal(t, httptransport.Prompt{Path: "/v1/chat/completions", Model: "m", Body: []byte(body)}, got)
+	scope, err := prefix.NewScope(prefix.Parts{Model: "m", Salt: "s"})
+	require.NoError(t, err)
+	want, err := prefix.FromTokens(scope, 8, tokens)
+	require.NoError(t, err)
+	require.Equal(t, want, r.Prefix)
+	require.EqualValues(t, 40, r.PromptTokens)
+	require.EqualValues(t, 40, describe(t, o, `{"prompt":"hello"}`).PromptTokens, "no model, no scope, but a size")
+
+	known = false
+	plain := o
+	plain.Tokenize = nil
+	require.Equal(t, describe(t, plain, body), describe(t, o, body), "what the tokenizer does not know goes by its bytes")
+	known, tokens = true, nil
+	require.Zero(t, describe(t, o, body).Prefix.Blocks())
+	require.Zero(t, describe(t, o, body).PromptTokens)
+}
