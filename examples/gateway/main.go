@@ -11,7 +11,11 @@
 //	go run ./examples/gateway -addr :8080 -engine http://10.0.0.1:8000 -engine sglang+http://10.0.0.2:8000
 //
 // The kind of an engine, such as sglang, is recognised where it is not given; a line says what each engine reports when it
-// has answered for the first time. The routes are /v1/chat/completions, /v1/completions, /v1/models, /healthz and
+// has answered for the first time. Where an engine publishes KV events, -kv-events has the gateway go by what the engine says
+// that it caches, in place of what was sent there. That takes the engine's tokenizer, since events name blocks by token ids:
+// see tokenizer, to which a gateway of your own adds that of its model.
+//
+// The routes are /v1/chat/completions, /v1/completions, /v1/models, /healthz and
 // /debug/isobar.
 package main
 
@@ -63,6 +67,7 @@ type options struct {
 	maxBody  int64
 	caps     admission.Caps
 	verbose  bool
+	tokenize func(httptransport.Prompt) ([]uint32, bool) // nil = none
 }
 
 func parse(args []string, stderr io.Writer) (*options, error) {
@@ -80,6 +85,11 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		o.engines = append(o.engines, e)
 		return nil
 	})
+	var events kvFlags
+	f.Var(&events, "kv-events", "`ENGINE=ADDRESS[,replay=ADDRESS][,model=NAME]` of an engine's KV events, such as "+
+		"engine-1=tcp://10.0.0.1:5557,replay=tcp://10.0.0.1:5558, may be repeated; the model is that of the blocks where the engine has "+
+		"several; needs -tokenizer")
+	tokens := f.String("tokenizer", "", fmt.Sprintf("how prompts become token ids, for -kv-events: one of %v", tokenizers()))
 	f.BoolVar(&o.once, "once", false, "end after the demonstration; status 0 if it did what it claims")
 	f.Float64Var(&o.scale, "scale", 2, "how much faster than real time the model engines run")
 	f.StringVar(&o.dialect, "dialect", embedded.Dialects()[0],
@@ -113,7 +123,11 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	case o.once && len(o.engines) > 0:
 		return nil, errors.New("gateway: flag -once is for the demonstration, and -engine shows none")
 	}
-	return o, nil
+	var err error
+	if o.tokenize, err = tokenizer(*tokens); err != nil {
+		return nil, err
+	}
+	return o, events.apply(o)
 }
 
 // parseEngine reads an address with or without a kind before it.
@@ -173,7 +187,7 @@ func serve(ctx context.Context, o *options, stdout, stderr io.Writer) (err error
 	if err != nil {
 		return err
 	}
-	settings := gateway.Config{MaxBody: o.maxBody, Grace: o.grace, DebugAny: o.debugAny, TrustClass: o.trust}
+	settings := gateway.Config{Tokenize: o.tokenize, MaxBody: o.maxBody, Grace: o.grace, DebugAny: o.debugAny, TrustClass: o.trust}
 	if len(o.engines) == 0 {
 		return demo.Run(ctx, demo.Config{
 			Listener: ln, Scale: o.scale, Dialect: o.dialect, Policy: policy, Once: o.once, Out: stdout,

@@ -20,6 +20,7 @@ import (
 
 	"github.com/isobar-go/isobar/examples/internal/embedded"
 	"github.com/isobar-go/isobar/router"
+	"github.com/isobar-go/isobar/router/httptransport"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -50,7 +51,10 @@ func TestDemonstration(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "receipts.jsonl")
 	out, errs, status := demonstrate(t, "-receipts", file)
 	require.Zero(t, status, "%s\n%s", out, errs)
-	for _, want := range []string{"warm, saves", "burst x", "refused", "broken", "answered on try 2", "round-robin", "prompt tokens from cache", "engine-c is vllm: has running, waiting, "} {
+	for _, want := range []string{
+		"warm, saves", "burst x", "refused", "broken", "answered on try 2",
+		"round-robin", "prompt tokens from cache", "engine-c is vllm: has running, waiting, ", "KV events: subscribed (tcp://",
+	} {
 		require.Contains(t, out, want)
 	}
 	f, err := os.Open(file)
@@ -123,7 +127,7 @@ func TestBrokenOff(t *testing.T) {
 
 // TestRealEngines: with -engine it serves at once, on another port where its own is taken, until it is told to stop.
 func TestRealEngines(t *testing.T) {
-	a, err := embedded.Start(embedded.Config{Name: "a", TimeScale: 50})
+	a, err := embedded.Start(embedded.Config{Name: "a", TimeScale: 50, KVEvents: true})
 	require.NoError(t, err)
 	defer a.Kill()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -134,12 +138,14 @@ func TestRealEngines(t *testing.T) {
 	var out, errs output
 	done := make(chan int, 1)
 	go func() {
-		done <- run(ctx, []string{"-addr", taken.Addr().String(), "-engine", a.URL(), "-policy", "least-load"}, &out, &errs)
+		done <- run(ctx, []string{"-addr", taken.Addr().String(), "-kv-events", "engine-1=" + a.KVAddr() + ",replay=" + a.KVReplayAddr(),
+			"-tokenizer", "model-engine", "-engine", a.URL(), "-policy", "least-load"}, &out, &errs)
 	}()
 	require.Eventually(t, func() bool { return strings.Contains(out.String(), "Serving 1 engines at ") }, 5*time.Second, 5*time.Millisecond)
 	require.Contains(t, out.String(), "is taken, using")
 	const introduced = "engine-1 is vllm: has running, waiting, kv, kv-capacity, epoch; lacks waiting-tokens, "
 	require.Eventually(t, func() bool { return strings.Contains(out.String(), introduced) }, 5*time.Second, 5*time.Millisecond)
+	require.Regexp(t, `(?m)^engine-1 is vllm: .*; KV events: subscribed \(tcp://127\.0\.0\.1:\d+\), no batch yet, blocks 0, gaps 0, refused 0$`, out.String())
 	_, base, _ := strings.Cut(out.String(), "engines at ")
 	base, _, _ = strings.Cut(base, "\n")
 	client := &http.Client{Transport: &http.Transport{}}
@@ -187,6 +193,17 @@ func TestArguments(t *testing.T) {
 		{[]string{"-grace", "-1s"}, 2, "-grace"},
 		{[]string{"-max-body", "0"}, 2, "-max-body"},
 		{[]string{"-once", "-engine", "http://a"}, 2, "-once"},
+		{[]string{"-engine", "http://a", "-kv-events", "engine-1=tcp://a:1"}, 2, "needs -tokenizer: events name blocks by token ids"},
+		{[]string{"-engine", "http://a", "-kv-events", "a=tcp://a:1", "-tokenizer", "model-engine"}, 2, `is for "a", and there are 1 engines`},
+		{[]string{"-kv-events", "engine-1=tcp://a:1", "-tokenizer", "model-engine"}, 2, "there are 0 engines"},
+		{[]string{"-kv-events", "tcp://a:1"}, 2, "is not ENGINE=ADDRESS"},
+		{[]string{"-kv-events", "engine-1=tcp://a:1,replay"}, 2, `"replay" has no value`},
+		{[]string{"-kv-events", "engine-1=tcp://a:1,rank=2"}, 2, `"rank=2" is neither`},
+		{[]string{"-tokenizer", "abacus"}, 2, `-tokenizer = "abacus" is none of [model-engine]`},
+		{
+			[]string{"-engine", "http://a", "-addr", "127.0.0.1:0", "-kv-events", "engine-1=http://a", "-tokenizer", "model-engine"}, 1,
+			`address "http://a" is not tcp://host:port`,
+		},
 		{[]string{"-policy", "best"}, 1, "best"},
 		{[]string{"-addr", "nowhere"}, 1, "-addr"},
 		{[]string{"-receipts", "/nowhere/at/all"}, 1, "-receipts"},
@@ -197,4 +214,17 @@ func TestArguments(t *testing.T) {
 		require.Equal(t, c.status, run(t.Context(), c.args, &out, &errs), "%v", c.args)
 		require.Contains(t, errs.String(), c.says, "%v", c.args)
 	}
+}
+
+// TestKVFlags: each engine gets what was said of it, beside its kind.
+func TestKVFlags(t *testing.T) {
+	var errs output
+	o, err := parse([]string{"-kv-events", "engine-2=tcp://b:1,model=m,replay=tcp://b:2", "-tokenizer", "model-engine",
+		"-engine", "http://a", "-engine", "vllm+http://b"}, &errs)
+	require.NoError(t, err)
+	require.Empty(t, o.engines[0].Labels)
+	require.Equal(t, map[string]string{"engine": "vllm", "kv-events": "tcp://b:1", "kv-replay": "tcp://b:2", "kv-model": "m"}, o.engines[1].Labels)
+	tokens, ok := o.tokenize(httptransport.Prompt{Path: "/v1/completions", Body: []byte(`{"prompt":[7]}`)})
+	require.True(t, ok)
+	require.Equal(t, []uint32{7}, tokens)
 }

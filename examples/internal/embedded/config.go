@@ -28,6 +28,12 @@ type Config struct {
 	// MaxModelLen is the most tokens prompt and answer may have together. Default: the KV cache, at most 131,072. Never
 	// more than the KV cache.
 	MaxModelLen int64
+	// KVEvents publishes over ZeroMQ which blocks the prefix cache has taken in and given up, in vLLM's form. Only with a
+	// Dialect that HasKVEvents. Default off.
+	KVEvents bool
+	// KVAddr and KVReplayAddr are the TCP addresses of the PUB socket and of the ROUTER socket that sends batches again. Default
+	// "127.0.0.1:0", free ports on loopback. The sockets have neither authentication nor encryption.
+	KVAddr, KVReplayAddr string
 }
 
 // withDefaults fills what is zero.
@@ -50,6 +56,12 @@ func (c Config) withDefaults() Config {
 	if c.Addr == "" {
 		c.Addr = "127.0.0.1:0"
 	}
+	if c.KVAddr == "" {
+		c.KVAddr = "127.0.0.1:0"
+	}
+	if c.KVReplayAddr == "" {
+		c.KVReplayAddr = "127.0.0.1:0"
+	}
 	if c.OutputTokens == 0 {
 		c.OutputTokens = 128
 	}
@@ -70,6 +82,9 @@ func (c Config) Validate() error {
 	}
 	if c.dialect() == nil {
 		errs = append(errs, fmt.Errorf("embedded: Config.Dialect %q is none of %v", c.Dialect, Dialects()))
+	}
+	if c.KVEvents && c.dialect() != nil && !c.dialect().events {
+		errs = append(errs, fmt.Errorf("embedded: Config.KVEvents is on, and engines of the dialect %q publish none", c.Dialect))
 	}
 	if !(c.TimeScale > 0) || math.IsInf(c.TimeScale, 0) {
 		errs = append(errs, fmt.Errorf("embedded: Config.TimeScale %v is not a positive number", c.TimeScale))

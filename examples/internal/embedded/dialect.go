@@ -20,15 +20,17 @@ type dialect struct {
 	pages func(*Engine, *http.ServeMux)
 	// kv says that the state of the KV cache is reported.
 	kv bool
+	// events says that engines publish KV events in the form of this package.
+	events bool
 }
 
 // dialects begins with the default. It is never changed.
 var dialects = [...]dialect{
 	{
-		name: "vllm", path: "/metrics", kv: true, write: (*Engine).vllmLocked,
+		name: "vllm", path: "/metrics", kv: true, events: true, write: (*Engine).vllmLocked,
 		labels: func(model string) string { return `engine="0",model_name=` + model },
 	}, {
-		name: "sglang", path: "/metrics", kv: true, write: (*Engine).sglangLocked,
+		name: "sglang", path: "/metrics", kv: true, events: true, write: (*Engine).sglangLocked,
 		labels: func(model string) string {
 			return `dp_rank="0",engine_type="unified",model_name=` + model + `,pp_rank="0",tp_rank="0"`
 		},
@@ -51,6 +53,12 @@ func Dialects() []string {
 		out[i] = dialects[i].name
 	}
 	return out
+}
+
+// HasKVEvents says whether Config.KVEvents goes with a dialect; "" is the default one.
+func HasKVEvents(dialect string) bool {
+	d := Config{Dialect: dialect}.withDefaults().dialect()
+	return d != nil && d.events
 }
 
 // dialect returns nil for an unknown name.

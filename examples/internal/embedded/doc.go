@@ -12,6 +12,10 @@
 // read. A request that asks for it (Endpoint-Load-Metrics-Format: TEXT or JSON) gets a load report in a header of its
 // answer, in vLLM's names, with the figures that the dialect's metrics have too.
 //
+// With Config.KVEvents it publishes which blocks are in its prefix cache, as vLLM does: MessagePack batches with sequence
+// numbers over a ZeroMQ PUB socket, under the topic "kv-events", and from a ROUTER socket once more the last 10,000 of them.
+// Tokenize gives a prompt's token ids as these events have them.
+//
 // # What is modelled
 //
 // Scheduling, durations, prefix cache and preemption come from the engine model; the answer's words mean nothing. A

@@ -39,7 +39,8 @@ type Engine struct {
 	lastID  uint64
 	conns   map[net.Conn]http.ConnState
 	figures figures
-	read    int64 // passes that had begun when the iterations were last read
+	read    int64     // passes that had begun when the iterations were last read
+	kv      *kvEvents // nil = none
 }
 
 // Stats is what an engine knows about itself. It is a plain value.
@@ -57,7 +58,7 @@ func Start(cfg Config) (*Engine, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	model, err := sim.New(cfg.Profile, sim.Options{})
+	model, err := sim.New(cfg.Profile, sim.Options{KVEvents: cfg.KVEvents})
 	if err != nil {
 		return nil, err
 	}
@@ -65,13 +66,20 @@ func Start(cfg Config) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("embedded: Config.Addr %q: %w", cfg.Addr, err)
 	}
+	var kv *kvEvents
+	if cfg.KVEvents {
+		if kv, err = newKVEvents(cfg); err != nil {
+			_ = ln.Close()
+			return nil, err
+		}
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Engine{
 		cfg: cfg, addr: ln.Addr().String(), started: time.Now(), ln: ln,
 		wake: make(chan struct{}, 1), ctx: ctx, cancel: cancel,
 		loopDone: make(chan struct{}), serveDone: make(chan struct{}),
 		sim: model, streams: make(map[uint64]*stream), conns: make(map[net.Conn]http.ConnState),
-		figures: newFigures(),
+		figures: newFigures(), kv: kv,
 	}
 	e.slowdown.Store(math.Float64bits(1))
 	e.srv = &http.Server{
@@ -112,6 +120,23 @@ func (e *Engine) URL() string { return "http://" + e.addr }
 // Addr returns the address it listens on, "host:port".
 func (e *Engine) Addr() string { return e.addr }
 
+// KVAddr returns the address of the KV events, "tcp://host:port", or "" without Config.KVEvents.
+func (e *Engine) KVAddr() string {
+	if e.kv == nil {
+		return ""
+	}
+	return "tcp://" + e.kv.events.addr()
+}
+
+// KVReplayAddr returns the address at which batches of KV events are sent again, "tcp://host:port", or "" without
+// Config.KVEvents.
+func (e *Engine) KVReplayAddr() string {
+	if e.kv == nil {
+		return ""
+	}
+	return "tcp://" + e.kv.replays.addr()
+}
+
 // Config returns the configuration with its defaults filled in.
 func (e *Engine) Config() Config { return e.cfg }
 
@@ -148,6 +173,7 @@ func (e *Engine) ClearCache() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.sim.ClearCache()
+	e.kv.take(e.sim)
 }
 
 // Shutdown refuses new requests, lets those inside finish and ends the engine. If ctx ends first it breaks off what is
@@ -174,6 +200,7 @@ func (e *Engine) Shutdown(ctx context.Context) error {
 // returns when nothing of the engine runs any more. After the end it does nothing.
 func (e *Engine) Kill() {
 	_ = e.ln.Close()
+	e.kv.shut()
 	<-e.serveDone
 	// Reset first, so that a handler that gives up cannot end its response in good order.
 	e.mu.Lock()
@@ -188,12 +215,16 @@ func (e *Engine) Kill() {
 	_ = e.srv.Close()
 	<-e.loopDone
 	e.connsDone.Wait()
+	e.kv.close()
 }
 
 // Restart starts a new engine, with an empty cache and fresh counters, in the place of one that has ended: same
-// configuration, same address. It fails if the address is taken, for instance because this engine still runs.
+// configuration, same addresses. It fails if the address is taken, for instance because this engine still runs.
 func (e *Engine) Restart() (*Engine, error) {
 	cfg := e.cfg
 	cfg.Addr = e.addr
+	if e.kv != nil {
+		cfg.KVAddr, cfg.KVReplayAddr = e.kv.events.addr(), e.kv.replays.addr()
+	}
 	return Start(cfg)
 }

@@ -13,6 +13,7 @@ import (
 type stream struct {
 	id        uint64
 	cut       bool // the answer ends at a limit
+	job       job
 	arrived   time.Time
 	cached    atomic.Int64 // prompt tokens found in the cache, set before the first token
 	generated atomic.Int64
@@ -35,7 +36,7 @@ func (e *Engine) poke() {
 
 // submit hands a job to the engine, under an ID of its own.
 func (e *Engine) submit(j job) (*stream, error) {
-	s := &stream{cut: j.reason == "length", arrived: time.Now(), notify: make(chan struct{}, 1)}
+	s := &stream{cut: j.reason == "length", job: j, arrived: time.Now(), notify: make(chan struct{}, 1)}
 	r := j.request
 	e.mu.Lock()
 	e.lastID++
@@ -44,6 +45,7 @@ func (e *Engine) submit(j job) (*stream, error) {
 	err := e.sim.Submit(r)
 	if err == nil {
 		e.streams[s.id] = s
+		e.kv.know(&s.job)
 	}
 	e.mu.Unlock()
 	if err != nil {
@@ -59,6 +61,7 @@ func (e *Engine) abandon(s *stream) {
 	defer e.mu.Unlock()
 	if e.sim.Cancel(s.id) {
 		delete(e.streams, s.id)
+		e.kv.forget(&s.job)
 		e.figures.aborted++
 	}
 }
@@ -108,6 +111,7 @@ func (e *Engine) begin() (time.Duration, bool) {
 	}
 	e.mu.Lock()
 	ms, ok := e.sim.Begin()
+	e.kv.take(e.sim) // as a scheduler of an engine does, before the pass is computed
 	e.mu.Unlock()
 	ms *= math.Float64frombits(e.slowdown.Load()) / e.cfg.TimeScale
 	// A day is for ever here, and keeps a wild factor inside a Duration.
@@ -145,6 +149,7 @@ func (e *Engine) deliver(events []sim.Event) []sim.Event {
 				e.figures.stopped++
 			}
 			delete(e.streams, ev.ID)
+			e.kv.forget(&s.job)
 		}
 	}
 	return events

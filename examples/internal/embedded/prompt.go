@@ -12,6 +12,8 @@ type prompt struct {
 	tokens    int64
 	state     uint64
 	blocks    []uint64
+	numbered  bool     // numbers are kept
+	numbers   []uint32 // of the tokens
 }
 
 func newPrompt(blockSize int64, salt string) *prompt {
@@ -39,6 +41,9 @@ func finish(x uint64) uint64 {
 func (p *prompt) token(v uint64) {
 	p.mix(v)
 	p.tokens++
+	if p.numbered {
+		p.numbers = append(p.numbers, number(v))
+	}
 	if p.tokens%p.blockSize == 0 {
 		p.blocks = append(p.blocks, p.seed())
 	}
@@ -51,6 +56,15 @@ const (
 	idBit   = 1 << 62
 	endMark = 1 << 61
 )
+
+// number is the token id under which KV events know a token. A token that was given by its number below 2^31 keeps that;
+// of the others, texts and marks, the upper half of the numbers holds a hash.
+func number(v uint64) uint32 {
+	if n := v &^ idBit; v>>62 == 1 && n < 1<<31 {
+		return uint32(n)
+	}
+	return uint32(finish(v)) | 1<<31
+}
 
 // text adds s, cut into tokens of four bytes; the last may be shorter.
 func (p *prompt) text(s string) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -107,6 +108,9 @@ type job struct {
 	seed    uint64
 	// reason is how the answer will end: "stop" by itself, "length" at a limit.
 	reason string
+	// numbers are the ids of all tokens, the answer's included, and salt is the request's; with KV events only.
+	numbers []uint32
+	salt    string
 }
 
 // prepare checks a request and turns it into a job.
@@ -131,15 +135,8 @@ func (c Config) prepare(req apiRequest, chat bool) (job, *apiError) {
 		return job{}, badRequest(limitName, "", "%s must be at least 1, got %d.", limitName, *limit)
 	}
 	p := newPrompt(c.Profile.BlockSize, req.CacheSalt)
-	var bad *apiError
-	field := "prompt"
-	if chat {
-		field = "messages"
-		bad = p.chat(req)
-	} else {
-		bad = p.completion(req.Prompt)
-	}
-	if bad != nil {
+	p.numbered = c.KVEvents
+	if bad := p.add(req, chat); bad != nil {
 		return job{}, bad
 	}
 	least := int64(1)
@@ -147,11 +144,17 @@ func (c Config) prepare(req apiRequest, chat bool) (job, *apiError) {
 		least = *limit
 	}
 	if least > c.MaxModelLen-p.tokens {
+		field := "prompt"
+		if chat {
+			field = "messages"
+		}
 		return job{}, badRequest(field, "context_length_exceeded",
 			"This model's maximum context length is %d tokens. However, you requested %d tokens (%d in the prompt, %d for the completion).",
 			c.MaxModelLen, p.tokens+min(least, 1<<40), p.tokens, least)
 	}
-	return c.job(p, limit, req.IgnoreEOS), nil
+	j := c.job(p, limit, req.IgnoreEOS)
+	j.salt = req.CacheSalt
+	return j, nil
 }
 
 // job fixes the answer: its length, why it ends and the blocks it fills.
@@ -168,8 +171,32 @@ func (c Config) job(p *prompt, limit *int64, ignoreEOS bool) job {
 	for i := range j.request.OutputTokens {
 		p.text(word(j.seed, i))
 	}
-	j.request.Blocks = p.blocks
+	j.request.Blocks, j.numbers = p.blocks, p.numbers
 	return j
+}
+
+// Tokenize gives the token ids of a request's prompt as the engine's KV events know them, whichever engine of this package
+// it goes to: body is the request, and path that of its URL, which tells chat completions from bare prompts. false means
+// that an engine would refuse the prompt. It may be called by any number of goroutines.
+func Tokenize(path string, body []byte) ([]uint32, bool) {
+	req, bad := parseRequest(body)
+	if bad != nil {
+		return nil, false
+	}
+	p := newPrompt(math.MaxInt64, "") // no block is wanted
+	p.numbered = true
+	if bad := p.add(req, strings.HasSuffix(path, "/chat/completions")); bad != nil {
+		return nil, false
+	}
+	return p.numbers, true
+}
+
+// add adds the prompt of a request.
+func (p *prompt) add(req apiRequest, chat bool) *apiError {
+	if chat {
+		return p.chat(req)
+	}
+	return p.completion(req.Prompt)
 }
 
 // chat adds a conversation and opens the answer.

@@ -17,6 +17,7 @@ import (
 	"github.com/isobar-go/isobar/examples/internal/embedded"
 	"github.com/isobar-go/isobar/internal/sim"
 	"github.com/isobar-go/isobar/router"
+	"github.com/isobar-go/isobar/router/httptransport"
 	"github.com/isobar-go/isobar/score"
 )
 
@@ -64,6 +65,9 @@ func scaled(p sim.Profile, scale float64) score.Profile {
 	}
 }
 
+// Tokenize is the tokenizer of the model engines, for a gateway before them.
+func Tokenize(p httptransport.Prompt) ([]uint32, bool) { return embedded.Tokenize(p.Path, p.Body) }
+
 // startFleet starts engines and gateway. The fleet must be stopped.
 func startFleet(cfg fleetConfig) (*fleet, error) {
 	profile, ok := sim.ProfileByName(profileName)
@@ -74,15 +78,25 @@ func startFleet(cfg fleetConfig) (*fleet, error) {
 		engines: map[string]*embedded.Engine{}, scale: cfg.scale, pass: profile.Base / cfg.scale, url: "http://" + cfg.listener.Addr().String(),
 		log: &log{receipts: map[string]*router.Receipt{}}, stopped: make(chan error, 1),
 	}
+	kv := embedded.HasKVEvents(cfg.dialect)
 	var endpoints []router.Endpoint
 	for _, name := range []string{engineA, engineB, engineC} {
-		e, err := embedded.Start(embedded.Config{Name: name, Model: model, Profile: profile, TimeScale: cfg.scale, Dialect: cfg.dialect})
+		e, err := embedded.Start(embedded.Config{
+			Name: name, Model: model, Profile: profile, TimeScale: cfg.scale, Dialect: cfg.dialect, KVEvents: kv,
+		})
 		if err != nil {
 			f.killEngines()
 			return nil, err
 		}
 		f.engines[name] = e
-		endpoints = append(endpoints, router.Endpoint{ID: name, Address: e.URL(), Models: []string{model}, Profile: scaled(profile, cfg.scale)})
+		endpoint := router.Endpoint{ID: name, Address: e.URL(), Models: []string{model}, Profile: scaled(profile, cfg.scale)}
+		if kv {
+			endpoint.Labels = map[string]string{node.LabelKVEvents: e.KVAddr(), node.LabelKVReplay: e.KVReplayAddr()}
+		}
+		endpoints = append(endpoints, endpoint)
+	}
+	if kv { // else nothing would be known by token ids
+		cfg.gateway.Tokenize, cfg.gateway.BlockTokens = Tokenize, int(profile.BlockSize)
 	}
 	cfg.gateway.TrustClass = true // its own client names the classes
 	n, err := node.New(node.Config{

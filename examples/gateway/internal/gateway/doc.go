@@ -17,7 +17,8 @@
 //
 // It shows the receipts of open requests, oldest first, and of ended ones, newest first: n of each (?n=COUNT, default 20), or
 // all those of one request (?id=REQUEST, the X-Request-Id of its answer), then with the candidates' table as text. For each
-// engine it says how old its newest poll is, how many have failed, and why the last one did.
+// engine it says how old its newest poll is, how many have failed, and why the last one did, and how its KV events go: whether
+// there is a subscription, the number of the newest batch, gaps, and blocks that give no credit, by reason.
 //
 // It is answered to this machine only. A proxy on this machine that adds no header of its own and speaks HTTP/1.1 cannot be
 // told from a person here: deny the path there.

@@ -49,6 +49,14 @@ type Config struct {
 	Polls func() scrape.Stats
 	// Receipts are shown by /debug/isobar; nil = none.
 	Receipts *Ring
+	// Tokenize gives the token ids of prompts; see httptransport.OpenAI. Whoever sets it lets tenants share affinity, as they
+	// share the engines' caches: KV events, which it is for, do not say whose prompt a block is of. A request with a
+	// cache_salt shares neither. nil = prompts are described by their bytes, each tenant's apart.
+	Tokenize func(httptransport.Prompt) ([]uint32, bool)
+	// BlockTokens is the engines' block size, tokens. Default 16.
+	BlockTokens int
+	// KV tells how the KV events of the engines go, for /debug/isobar; nil = not shown.
+	KV func() []KVState
 	// MaxBody is the largest request body, bytes. Default 8 MiB.
 	MaxBody int64
 	// BodyTimeout is how long a client may take to send its body. Default 30 s.
@@ -72,6 +80,9 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	if c.MaxBody == 0 {
 		c.MaxBody = httptransport.DefaultMaxBody
+	}
+	if c.BlockTokens == 0 {
+		c.BlockTokens = httptransport.DefaultBlockTokens
 	}
 	for _, d := range []struct {
 		field *time.Duration
@@ -98,6 +109,9 @@ func (c Config) Validate() error {
 	var faults []error
 	if c.Pool == nil {
 		faults = append(faults, errors.New("gateway: Config.Pool is nil"))
+	}
+	if c.BlockTokens < 0 {
+		faults = append(faults, fmt.Errorf("gateway: Config.BlockTokens = %d must be at least 0", c.BlockTokens))
 	}
 	if c.MaxBody < 0 {
 		faults = append(faults, fmt.Errorf("gateway: Config.MaxBody = %d must be at least 0", c.MaxBody))
@@ -175,7 +189,9 @@ func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
 }
 
 func (g *Gateway) routes() http.Handler {
-	describer := httptransport.OpenAI{MaxBody: g.cfg.MaxBody}
+	describer := httptransport.OpenAI{
+		MaxBody: g.cfg.MaxBody, BlockTokens: g.cfg.BlockTokens, Tokenize: g.cfg.Tokenize, SharedPrefixes: g.cfg.Tokenize != nil,
+	}
 	if g.cfg.TrustClass {
 		describer.ClassHeader = HeaderClass
 	}

@@ -167,6 +167,9 @@ func (g *Gateway) debug(w http.ResponseWriter, r *http.Request) {
 	if g.cfg.Polls != nil {
 		page.Polls = pollRows(g.cfg.Polls())
 	}
+	if g.cfg.KV != nil {
+		page.KV = g.cfg.KV()
+	}
 	if query.Get("id") != "" {
 		for _, receipt := range slices.Concat(open, ended) {
 			page.Explain = append(page.Explain, strings.Split(strings.TrimSpace(receipt.Explain()), "\n")...)
@@ -187,6 +190,7 @@ type debugPage struct {
 	Stats     router.Stats      `json:"stats"`
 	Endpoints []router.Endpoint `json:"endpoints"`
 	Polls     []pollRow         `json:"polls"`
+	KV        []KVState         `json:"kv_events"`
 }
 
 // pollRow is how the polls of one endpoint go. It is a plain value.

@@ -25,17 +25,20 @@ import (
 
 // Config configures a Node. It is a plain value.
 type Config struct {
-	// Endpoints are the engines, with the kind of each under LabelEngine where it is known. They may come later, through
-	// Node.Pool.
+	// Endpoints are the engines, with the kind of each under LabelEngine and the addresses of its KV events under LabelKVEvents
+	// where they are known. They may come later, through Node.Pool.
+	//
+	// KV events need Gateway.Tokenize: a function that gives the token ids which the engines make of a prompt, chat template
+	// included. Without it New refuses them.
 	Endpoints []router.Endpoint
 	// Pool configures the pool. An observer in it is told of every receipt, beside the gateway's own.
 	Pool router.Config
-	// Gateway configures the server; its Pool, Polls, Receipts and Log are set by New.
+	// Gateway configures the server; its Pool, Polls, KV, Receipts and Log are set by New.
 	Gateway gateway.Config
 	// Every is the time between two polls of an engine, and between two looks at its health. Default scrape.DefaultEvery.
 	Every time.Duration
-	// Out is where a line is written for each engine when its first good poll has come: what it tells and what not. nil =
-	// nowhere. Poll and Run write to it, while they last.
+	// Out is where a line is written for each engine when its first good poll has come: what it tells and what not, and how
+	// its KV events go. nil = nowhere. Poll and Run write to it, while they last.
 	Out io.Writer
 	// Receipts is where receipts are written, one JSON document a line; nil = nowhere.
 	Receipts io.Writer
@@ -53,6 +56,7 @@ type Node struct {
 	polls   *polls
 	poller  *scrape.Poller
 	watcher *watch.Watcher
+	kv      *feeds
 	lines   *router.JSONLines
 	base    *http.Transport // of poller and watcher
 }
@@ -70,9 +74,17 @@ func New(cfg Config) (*Node, error) {
 		observers = append(observers, n.lines)
 	}
 	cfg.Pool.Receipts.Observer = observers
-	for _, e := range cfg.Endpoints {
+	n.kv = &feeds{
+		tokenized: cfg.Gateway.Tokenize != nil, blockTokens: cmp.Or(cfg.Gateway.BlockTokens, httptransport.DefaultBlockTokens),
+		every: cmp.Or(cfg.Every, scrape.DefaultEvery), log: cfg.Log, live: map[string]*feed{},
+	}
+	for i := range cfg.Endpoints {
+		e := &cfg.Endpoints[i]
 		if err := httptransport.ValidateAddress(e.Address); err != nil {
 			return nil, fmt.Errorf("node: endpoint %q: %w", e.ID, err)
+		}
+		if err := n.kv.check(e); err != nil {
+			return nil, err
 		}
 	}
 	pool, err := router.New(cfg.Pool)
@@ -82,7 +94,7 @@ func New(cfg Config) (*Node, error) {
 	if err := pool.SetEndpoints(cfg.Endpoints); err != nil {
 		return nil, err
 	}
-	n.Pool = pool
+	n.Pool, n.kv.pool = pool, pool
 	n.base = http.DefaultTransport.(*http.Transport).Clone()
 	n.base.Proxy = nil
 	n.base.MaxIdleConns = 0 // one connection for each engine is kept
@@ -96,34 +108,78 @@ func New(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	g := cfg.Gateway
-	g.Pool, g.Polls, g.Receipts, g.Log = pool, n.poller.Stats, ring, cfg.Log
+	g.Pool, g.Polls, g.KV, g.Receipts, g.Log = pool, n.poller.Stats, n.kv.states, ring, cfg.Log
 	if n.gateway, err = gateway.New(g); err != nil {
 		return nil, err
 	}
 	return n, nil
 }
 
-// Poll asks every engine, as often as it takes for the pool to know of each what it says or that it fails, at most until ctx
-// is done. It is for the time before Run.
+// Poll asks every engine, as often as it takes for the pool to know of each what it says or that it fails, and tries each
+// subscription to KV events, at most until ctx is done. It is for the time before Run.
 func (n *Node) Poll(ctx context.Context) {
 	var parts sync.WaitGroup
 	parts.Go(func() { n.watcher.Round(ctx) })
 	parts.Go(func() { n.polls.round(ctx, n.poller) })
 	parts.Wait()
-	var lines []string
+	ctx, stop := context.WithCancel(ctx)
+	parts.Go(func() { n.kv.run(ctx) }) // not before the models are known
+	defer parts.Wait()
+	defer stop()
+	await(ctx, n.kv.settled)
+	var lines []introduced
 	for len(n.polls.lines) > 0 { // nobody else takes any before Run
 		lines = append(lines, <-n.polls.lines)
 	}
-	slices.Sort(lines)
+	slices.SortFunc(lines, func(a, b introduced) int { return cmp.Compare(a.line, b.line) })
 	for _, line := range lines {
 		n.introduce(line)
 	}
 }
 
+const (
+	// lookEvery is the time between two looks at whether subscriptions have come about.
+	lookEvery = 5 * time.Millisecond
+	// introduceWithin is how long lines wait for that.
+	introduceWithin = 3 * time.Second
+)
+
+// await waits for subscriptions, until ctx is done or it has taken too long.
+func await(ctx context.Context, settled func() bool) {
+	ctx, stop := context.WithTimeout(ctx, introduceWithin)
+	defer stop()
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	for !settled() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+	}
+}
+
 // introduce writes a line. That nobody can read it is no reason to stop.
-func (n *Node) introduce(line string) {
+func (n *Node) introduce(i introduced) {
 	if n.cfg.Out != nil {
-		_, _ = fmt.Fprintln(n.cfg.Out, line)
+		kv, _ := n.kv.line(i.id)
+		_, _ = fmt.Fprintf(n.cfg.Out, "%s; KV events: %s\n", i.line, kv)
+	}
+}
+
+// introduceAll writes lines as they come, each when the state of the KV events is clear, until ctx is done.
+func (n *Node) introduceAll(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case i := <-n.polls.lines:
+			await(ctx, func() bool {
+				_, settled := n.kv.line(i.id)
+				return settled
+			})
+			n.introduce(i)
+		}
 	}
 }
 
@@ -137,16 +193,8 @@ func (n *Node) Run(ctx context.Context, ln net.Listener) error {
 	var polling, watching, writing error
 	parts.Go(func() { polling = n.poller.Run(background) })
 	parts.Go(func() { watching = n.watcher.Run(background) })
-	parts.Go(func() {
-		for {
-			select {
-			case <-background.Done():
-				return
-			case line := <-n.polls.lines:
-				n.introduce(line)
-			}
-		}
-	})
+	parts.Go(func() { n.kv.run(background) })
+	parts.Go(func() { n.introduceAll(background) })
 	if n.lines != nil {
 		parts.Go(func() {
 			if writing = n.lines.Run(background); writing != nil && n.cfg.Log != nil {

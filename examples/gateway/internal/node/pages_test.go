@@ -35,6 +35,7 @@ type page struct {
 		LastError     string `json:"last_error"`
 		Backoff       int64  `json:"backoff_ns"`
 	}
+	KV []gateway.KVState `json:"kv_events"`
 }
 
 func (r *rig) debug(query string) page {

@@ -29,12 +29,15 @@ type polls struct {
 	log  *slog.Logger // nil = nowhere
 	// lines are those about engines that have answered for the first time. They wait here so that whoever reads them can
 	// not hold up polls.
-	lines chan string
+	lines chan introduced
 	told  chan struct{} // capacity 1: there is news for round
 
 	mu    sync.Mutex
 	lives map[string]*pollLife // by id, of the newest list of targets
 }
+
+// introduced is the line about an engine.
+type introduced struct{ id, line string }
 
 // pollLife is what is known of asking one incarnation of an endpoint.
 type pollLife struct {
@@ -52,7 +55,7 @@ type pollLife struct {
 
 func newPolls(pool *router.Pool, log *slog.Logger) *polls {
 	return &polls{
-		pool: pool, log: log, lines: make(chan string, 1024), told: make(chan struct{}, 1), lives: map[string]*pollLife{},
+		pool: pool, log: log, lines: make(chan introduced, 1024), told: make(chan struct{}, 1), lives: map[string]*pollLife{},
 	}
 }
 
@@ -113,7 +116,7 @@ func (p *polls) Observe(id string, s telemetry.Snapshot) error {
 	if !l.settled {
 		l.settled = true
 		select {
-		case p.lines <- introduction(id, s):
+		case p.lines <- introduced{id, introduction(id, s)}:
 		default: // nobody has taken a thousand of them
 		}
 	}
