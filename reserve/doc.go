@@ -18,13 +18,16 @@
 // its dispatch time; each of its events (first token, progress, end) has a time and takes some amount off the lease.
 //
 //   - Live is the sum of what the live leases hold.
-//   - Unobserved is the same sum over the leases dispatched at or after T-d; without an observation it is all of Live.
-//   - Departed is the sum of the amounts taken off at or after T from leases dispatched before T-d and not before R.
+//   - Unobserved is the same sum over the leases dispatched at or after T-d, without those whose own answer has brought an
+//     observation ([Account.ObserveAnswer]); without an observation it is all of Live.
+//   - Departed is the sum of the amounts taken off at or after T from the leases that are not unobserved by this rule and
+//     were dispatched not before R.
 //     Each amount counts once: a lease whose first token came before T has no prefill left to depart, and decode
 //     tokens generated before T are not departed. Output generated since T is departed decode even while the lease
 //     lives.
 //
-// The sums are a function of these times alone. An observation that arrives late, after events that are newer than it,
+// The sums are a function of these times alone, and of which observations came with an answer and were the newest at that
+// time. An observation that arrives late, after events that are newer than it,
 // gives the same sums as one that arrives in time, as long as the events are remembered ([Config].Horizon and
 // [Config].MaxEnded). An event that has been forgotten is missing from Departed, so the load is read too high, never
 // too low, until the next observation.

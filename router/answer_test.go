@@ -74,7 +74,13 @@ func TestReportsOfAnotherLife(t *testing.T) {
 	require.EqualError(t, p.Observe("a", late), `router: incarnation "one" of endpoint "a" is not in the pool`)
 	require.EqualError(t, p.ObserveAnswer(l, counts(7, 0)), `router: incarnation "one" of endpoint "a" is not in the pool`)
 	require.Zero(t, p.Stats().Snapshots)
+	present, err := p.Reserve(context.Background(), router.Request{PromptTokens: 10})
+	require.NoError(t, err)
+	require.EqualError(t, p.ObserveAnswer(present, late), `router: incarnation "one" of endpoint "a" is not in the pool`)
+	require.Zero(t, p.Stats().Snapshots)
 	late.Incarnation = "two"
+	require.NoError(t, p.ObserveAnswer(present, late))
+	present.Cancel()
 	require.NoError(t, p.Observe("a", late))
 	require.InDelta(t, 7, p.Stats().Endpoints[0].Requests, 0)
 	l.Done(router.Usage{})
@@ -86,6 +92,25 @@ func TestReportsOfAnotherLife(t *testing.T) {
 
 // TestOccupiedMemoryIsNoPressure: an engine whose figure counts evictable prefixes reads as full as soon as it is warm. That says
 // that it has at most so much in use, and does not send its requests to a peer under real pressure.
+// TestShortRequestsBetweenPollsShowLife: an engine whose figures stand still is not frozen while requests of ours come and go there
+// between its reports.
+func TestShortRequestsBetweenPollsShowLife(t *testing.T) {
+	for _, traffic := range []bool{true, false} {
+		c := newClock()
+		p := newPool(t, c, router.Config{}, "a")
+		for range 15 {
+			c.advance(time.Second)
+			require.NoError(t, p.Observe("a", counts(3, 0)))
+			if traffic {
+				l, err := p.Reserve(context.Background(), router.Request{PromptTokens: 10})
+				require.NoError(t, err)
+				l.Done(router.Usage{})
+			}
+		}
+		require.Equal(t, !traffic, p.Stats().Endpoints[0].Suspect != "")
+	}
+}
+
 func TestOccupiedMemoryIsNoPressure(t *testing.T) {
 	t.Run("in tokens", func(t *testing.T) { occupiedMemory(t, telemetry.V(100_000)) })
 	t.Run("as a share", func(t *testing.T) { occupiedMemory(t, telemetry.Reading{}) })

@@ -115,6 +115,7 @@ type live struct {
 	holder          prefix.Holder
 	adapters        adapterMemory
 	reporting       sync.Mutex   // held while a snapshot is taken
+	told            uint64       // version of the account at the last one; guarded by reporting
 	indexed         atomic.Int64 // the KV capacity that bounds the index, tokens; 0 = none
 }
 

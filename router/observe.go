@@ -33,7 +33,7 @@ func (p *Pool) Report(id string, s telemetry.Snapshot) (telemetry.Result, error)
 
 // ObserveAnswer takes what an endpoint reported with its answer to the request of a lease: it counts for the incarnation
 // that the lease was granted on, and its figures contain that request. An error says that this incarnation is not in the
-// pool any more, or that the lease is not of this pool.
+// pool any more, that the snapshot is of another one, or that the lease is not of this pool.
 func (p *Pool) ObserveAnswer(l *Lease, s telemetry.Snapshot) error {
 	if !l.granted() || l.pool != p {
 		return errors.New("router: the lease is not of this pool")
@@ -41,6 +41,9 @@ func (p *Pool) ObserveAnswer(l *Lease, s telemetry.Snapshot) error {
 	e := l.endpoint
 	if p.set.Load().byID[e.id] != e {
 		return replacedEndpoint(e.id, e.incarnation)
+	}
+	if s.Incarnation != "" && s.Incarnation != e.incarnation {
+		return replacedEndpoint(e.id, s.Incarnation)
 	}
 	p.report(e, s, &l.account)
 	return nil
@@ -55,7 +58,11 @@ func (p *Pool) report(l *live, s telemetry.Snapshot, answered *reserve.Lease) te
 	if observedAt.IsZero() {
 		observedAt = now
 	}
-	res := l.store.Observe(now, s, l.account.Sums().Live.Requests)
+	own := l.account.Sums().Live.Requests
+	if own == 0 && l.account.Version() != l.told {
+		own = 1 // there was one at least since the last report
+	}
+	res := l.store.Observe(now, s, own)
 	p.counters.snapshots.Add(1)
 	p.counters.defects.Add(uint64(len(res.Defects)))
 	if res.Dropped != "" {
@@ -80,6 +87,7 @@ func (p *Pool) report(l *live, s telemetry.Snapshot, answered *reserve.Lease) te
 		}
 		l.account.ObserveAnswer(p.base.Add(time.Duration(rep.countsAt)), answered)
 	}
+	l.told = l.account.Version()
 	l.changes.Add(1)
 	p.boundIndex(l, l.conf.Load().Profile.KVCapacity)
 	return res

@@ -238,6 +238,7 @@ func (p *Pool) adopt(old *endpointSet, e Endpoint) *live {
 	l.store = telemetry.NewStore(telemetry.StoreConfig{Limits: p.cfg.limits(), FrozenAfter: p.cfg.frozenAfter()})
 	l.reported.Store(&reported{})
 	l.changes.Store(2)
+	l.told = l.account.Version()
 	l.holder = p.index.Add(capacity)
 	l.indexed.Store(capacity)
 	return l

@@ -129,8 +129,8 @@ func (o *observing) takeFigures(snap *Snapshot, rep *report) (obs observation) {
 			}
 		}
 		*c = cell{w.Reading, true}
-		if f == figKVUsed || f == figKVShare {
-			s.kvOccupied = snap.KVOccupied
+		if w.known && (f == figKVUsed || f == figKVShare) {
+			s.kvOccupied.take(snap.KVOccupied, w.at, o.now)
 		}
 		if (f == figKVUsed || f == figKVCapacity) && s.overfullLocked() {
 			o.defects.addFigure(figKVShare)

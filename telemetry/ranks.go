@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -33,8 +34,13 @@ func (rep *report) addRanks(ranks []Rank, own words, observedAt, now time.Time) 
 	if !hasZero && slices.ContainsFunc(own[:], func(w word) bool { return w.present }) {
 		ids, all = append(ids, 0), append(all, own)
 	}
+	// By ID, so that a repeated one follows the first, and sums round alike in any order.
+	if byID := func(a, b Rank) int { return cmp.Compare(a.ID, b.ID) }; !slices.IsSortedFunc(ranks, byID) {
+		ranks = slices.Clone(ranks)
+		slices.SortStableFunc(ranks, byID)
+	}
 	for i := range ranks {
-		if ranks[i].ID < 0 || slices.Contains(ids, ranks[i].ID) {
+		if ranks[i].ID < 0 || len(ids) > 0 && ids[len(ids)-1] == ranks[i].ID {
 			rep.defects.add(defRanks)
 			continue
 		}
@@ -61,7 +67,6 @@ func (rep *report) addRanks(ranks []Rank, own words, observedAt, now time.Time) 
 		}
 		rep.ranks[i] = fs.rank(ids[i])
 	}
-	slices.SortFunc(rep.ranks, func(a, b Rank) int { return a.ID - b.ID })
 }
 
 // deriveShare fills in a rank's KV share and clamps what it uses to what it has.
@@ -81,8 +86,7 @@ func (ws *words) deriveShare() {
 	}
 }
 
-// combine joins the words of all ranks about one figure. It does not depend on their order, but for the rounding of
-// sums that are not whole numbers.
+// combine joins the words of all ranks about one figure.
 func combine(f figure, all []words, anyCapacity bool) word {
 	var out word
 	n := 0

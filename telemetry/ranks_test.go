@@ -80,6 +80,19 @@ func TestDefectiveRanks(t *testing.T) {
 	assert.False(t, s.State().WaitingTokens.Known())
 }
 
+func TestTheFirstOfARepeatedRankCounts(t *testing.T) {
+	const n = 500
+	var ranks []rank
+	for i := range 2 * n {
+		ranks = append(ranks, rank{ID: (i*7919 + 1) % n, Running: v(float64(1 + i/n))})
+	}
+	s := newStore()
+	assert.Equal(t, result{Defects: []string{"ranks"}}, s.Observe(at(1), snap{Ranks: ranks}, 0))
+	wantKnown(t, s.State().Running, n, 1)
+	assert.Len(t, s.State().Ranks, n)
+	assert.Equal(t, 1, ranks[0].ID, "the caller's list stays as it is")
+}
+
 func TestKVUsedOfTheRanksWithACapacity(t *testing.T) {
 	s := newStore()
 	s.Observe(at(1), snap{Ranks: []rank{{ID: 0, KVUsed: v(10), KVCapacity: v(100)}, {ID: 1, KVUsed: v(50)}}}, 0)

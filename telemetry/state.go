@@ -62,7 +62,7 @@ func (s *Store) buildLocked() *State {
 		WaitingTokens: s.cells[figWaitingTokens].Reading, DecodeTokens: s.cells[figDecodeTokens].Reading,
 		KVShare: s.shareLocked(), KVUsed: s.cells[figKVUsed].Reading, KVCapacity: s.cells[figKVCapacity].Reading,
 		GenerationRate: s.cells[figGenerationRate].Reading, PrefixHitRate: s.cells[figPrefixHitRate].Reading,
-		MaxRunning: s.cells[figMaxRunning].Reading, KVOccupied: s.kvOccupied,
+		MaxRunning: s.cells[figMaxRunning].Reading, KVOccupied: s.kvOccupied.v,
 
 		Adapters: s.adapters.v, AdaptersAt: s.adapters.at,
 		Health: s.health.v, HealthAt: s.health.at,

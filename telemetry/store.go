@@ -47,8 +47,8 @@ type Store struct {
 	zero    stamp // the report of zeros that was not believed
 	source  string
 	seenAny bool
-	// kvOccupied is what the newest KV figure means.
-	kvOccupied bool
+	// kvOccupied is what the newest KV figure means: Snapshot.KVOccupied of its report.
+	kvOccupied item[bool]
 	suspicion  suspicion
 	counters   Counters
 }
@@ -142,8 +142,8 @@ type Result struct {
 	Suspect bool
 }
 
-// Observe takes whatever is new in snap. now is the host's clock; liveLeases is the
-// number of the host's own requests on the engine, now or at any time since its last observation.
+// Observe takes whatever is new in snap. now is the host's clock; liveLeases is the number of the host's own requests on
+// the engine, now or at any time since its last observation.
 //
 // The newest observation of each figure wins, whatever the order of arrival and whoever reports. An equally old one
 // changes only a figure that is unknown. An invalid value makes its figure unknown, as the newest word on it. A held
@@ -218,6 +218,7 @@ func (s *Store) forgetLocked(gone func(time.Time) bool) {
 	s.health.forget(gone)
 	s.asleep.forget(gone)
 	s.ranks.forget(gone)
+	s.kvOccupied.forget(gone)
 	s.zero = stamp{}
 	s.suspicion.clear()
 }

@@ -219,6 +219,23 @@ func TestKVShare(t *testing.T) {
 	assert.False(t, s.State().KVShare.Known(), "the newest word is that it is unknown")
 }
 
+// What the KV figures mean is said by the newest of them, whichever that is and whatever arrives late.
+func TestKVOccupied(t *testing.T) {
+	s := newStore()
+	say := func(now float64, sn snap, want bool) {
+		t.Helper()
+		s.Observe(at(now), sn, 0)
+		assert.Equal(t, want, s.State().KVOccupied)
+	}
+	say(2, snap{KVUsed: v(7), KVOccupied: true}, true)
+	say(3, snap{ObservedAt: at(1), KVShare: v(0.5)}, true)
+	say(3, snap{Running: v(1)}, true)
+	say(4, snap{KVShare: v(math.NaN())}, true)
+	say(5, snap{KVShare: v(0.5)}, false)
+	say(6, snap{KVUsed: v(9), KVOccupied: true, Epoch: "a"}, true)
+	say(7, snap{Running: v(1), Epoch: "b"}, false)
+}
+
 func TestEpochChangeClears(t *testing.T) {
 	s := newStore()
 	s.Observe(at(1), snap{Running: v(9), MaxRunning: v(8), Health: telemetry.HealthError, Asleep: telemetry.TriYes,
@@ -344,7 +361,7 @@ func TestScrapeErrorChangesNothing(t *testing.T) {
 
 func TestClear(t *testing.T) {
 	s := newStore()
-	s.Observe(at(2), snap{Running: v(3), Epoch: "a", Health: telemetry.HealthOK}, 0)
+	s.Observe(at(2), snap{Running: v(3), KVShare: v(1), KVOccupied: true, Epoch: "a", Health: telemetry.HealthOK}, 0)
 	s.Clear()
 	assert.Equal(t, telemetry.State{}, *s.State())
 	assert.Equal(t, uint64(1), s.Counters().Observations)

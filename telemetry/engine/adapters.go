@@ -9,7 +9,7 @@ import (
 )
 
 // adapters reads which adapters are in memory. On one rank the best level counts; over ranks the worst, since nobody
-// can choose the rank that serves a request.
+// can choose the rank that serves a request. A rank that does not list an adapter has not loaded it.
 func (r *reading) adapters(declared bool) telemetry.AdapterReport {
 	all := r.series[partAdapterLoaded]
 	if len(all) == 0 && !declared {
@@ -41,10 +41,23 @@ func (r *reading) adapters(declared bool) telemetry.AdapterReport {
 			size[k.name] = max(size[k.name], int(n))
 		}
 	}
+	ranks := make(map[string]bool) // with a name
+	for rank := range r.ranks {
+		ranks[rank] = true
+	}
 	worst := make(map[string]telemetry.AdapterState)
+	lists := make(map[string]int) // number of ranks that list the adapter
 	for k, state := range best {
 		if old, ok := worst[k.name]; !ok || nearness(state) < nearness(old) {
 			worst[k.name] = state
+		}
+		ranks[k.rank] = true
+		lists[k.name]++
+	}
+	delete(ranks, noRank)
+	for name, n := range lists {
+		if _, whole := best[key{name, noRank}]; !whole && n < len(ranks) {
+			worst[name] = telemetry.AdapterUnloaded
 		}
 	}
 	out := telemetry.AdapterReport{Known: true}

@@ -41,7 +41,7 @@ func detectText(body []byte) (Kind, error) {
 		for i := range dialects {
 			if name, ok := dialects[i].trim(family); ok {
 				alike[i] = true
-				exact[i] = exact[i] || dialects[i].figure(name)
+				exact[i] = exact[i] || dialects[i].finds(name, numFigures)
 			}
 		}
 	}
@@ -62,45 +62,30 @@ func detectText(body []byte) (Kind, error) {
 	return "", fmt.Errorf("engine: %w", ErrUndetected)
 }
 
-// figure reports whether a family, given without its prefix, carries a figure.
-func (d *dialect) figure(name []byte) bool {
-	for i := range d.signals {
-		if d.signals[i].part >= numFigures {
-			continue
-		}
-		for _, family := range d.signals[i].families {
-			if string(name) == family {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// detectJSON looks for the fields that only one of the reports has.
+// detectJSON looks, in the document or in the first entry of a list, for the fields that only one of the reports has.
 func detectJSON(text []byte) (Kind, bool) {
-	type fields map[string]json.RawMessage
-	var list []fields
-	if text[0] == '{' {
-		list = make([]fields, 1)
-		if json.Unmarshal(text, &list[0]) != nil {
-			return "", false
-		}
-	} else if json.Unmarshal(text, &list) != nil || len(list) == 0 {
+	if !json.Valid(text) {
 		return "", false
 	}
-	has := func(names ...string) bool {
-		for _, name := range names {
-			if _, ok := list[0][name]; ok {
-				return true
-			}
-		}
-		return false
+	in := json.NewDecoder(bytes.NewReader(text))
+	if text[0] == '[' {
+		_, _ = in.Token()
+	}
+	var has struct {
+		Loads    json.RawMessage `json:"loads"`
+		Running  json.RawMessage `json:"num_running_reqs"`
+		Waiting  json.RawMessage `json:"num_waiting_reqs"`
+		Active   json.RawMessage `json:"numActiveRequests"`
+		KV       json.RawMessage `json:"kvCacheStats"`
+		Inflight json.RawMessage `json:"inflightBatchingStats"`
+	}
+	if in.Decode(&has) != nil {
+		return "", false
 	}
 	switch {
-	case has("loads", "num_running_reqs", "num_waiting_reqs"):
+	case len(has.Loads)+len(has.Running)+len(has.Waiting) > 0:
 		return SGLangLoads, true
-	case has("numActiveRequests", "kvCacheStats", "inflightBatchingStats"):
+	case len(has.Active)+len(has.KV)+len(has.Inflight) > 0:
 		return TRTLLMIterations, true
 	}
 	return "", false

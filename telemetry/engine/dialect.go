@@ -95,12 +95,15 @@ func (d *dialect) knows(family []byte) bool {
 	if !ok {
 		return string(family) == processStart
 	}
-	return d.finds(name)
+	return d.finds(name, numParts)
 }
 
-// finds reports whether a signal reads a family, given without its prefix.
-func (d *dialect) finds(name []byte) bool {
+// finds reports whether a signal of a part below the given one reads a family, given without its prefix.
+func (d *dialect) finds(name []byte, below part) bool {
 	for i := range d.signals {
+		if d.signals[i].part >= below {
+			continue
+		}
 		for _, family := range d.signals[i].families {
 			if string(name) == family {
 				return true

@@ -23,7 +23,8 @@
 //
 // Counts of data-parallel ranks stay apart in Snapshot.Ranks, and the store adds them up. Copies of one series that
 // differ in other labels (tensor- or pipeline-parallel workers that all report the same scheduler) count once. A host
-// that wants one replica or one worker out of a document of several sets Parser.Labels.
+// that wants one replica or one worker out of a document of several sets Parser.Labels. A figure without a rank beside ranks
+// that report it is their total and is left out. More than 4,096 ranks, or 16,384 entries of a JSON list, are an error.
 //
 // Sample timestamps in the document are ignored: they are of the engine's clock. Values are passed on as they are, NaN
 // and negative ones too: the store is the one place that rejects and counts them. Used tokens that contradict the printed

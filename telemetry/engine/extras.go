@@ -65,23 +65,25 @@ func (r *reading) asleep() telemetry.Tri {
 }
 
 // readCounters lists the series that only a restart sets back. One that vanishes must not look like one that went back,
-// so that none is added to another.
+// so that none is added to another; nor must one of which a value is none that a counter can have.
 func (r *reading) readCounters() {
 	for _, p := range []part{partEvidence, partPrefixHits, partPrefixQueries} {
 		for i := range r.series[p] {
 			s := &r.series[p][i]
-			if math.IsNaN(s.value) {
-				continue
-			}
-			if r.counters == nil {
-				r.counters = make(map[string]float64)
-			}
-			name := s.name()
-			if old, ok := r.counters[name]; !ok || s.value > old {
-				r.counters[name] = s.value
-			}
+			r.count(s.name(), s.value)
 		}
 	}
+}
+
+// count notes a counter; of copies the greatest.
+func (r *reading) count(name string, v float64) {
+	if !(v >= 0) || math.IsInf(v, 1) {
+		return
+	}
+	if r.counters == nil {
+		r.counters = make(map[string]float64)
+	}
+	r.counters[name] = max(r.counters[name], v)
 }
 
 // name spells the family and all labels, in one way only.

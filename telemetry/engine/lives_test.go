@@ -39,6 +39,7 @@ func TestLives(t *testing.T) {
 		"one of several": {engine.TGI, []step{{tgi("5", "4"), "life-1"}, {tgi("6", "3"), "life-2"}}},
 		"from zero":      {engine.TGI, []step{{tgi("0", "0"), "life-1"}, {tgi("7", "0"), "life-1"}}},
 		"not a number":   {engine.TGI, []step{{tgi("5", "4"), "life-1"}, {tgi("NaN", "4"), "life-1"}, {tgi("4", "4"), "life-2"}}},
+		"no count":       {engine.TGI, []step{{tgi("5", "4"), "life-1"}, {tgi("+Inf", "4"), "life-1"}, {tgi("-1", "4"), "life-1"}, {tgi("6", "4"), "life-1"}}},
 		"no counters":    {engine.TGI, []step{{"tgi_queue_size 0\n", ""}, {tgi("5", "4"), "life-1"}, {"tgi_queue_size 0\n", "life-1"}, {tgi("1", "1"), "life-2"}}},
 		"a rank away":    {engine.SGLang, []step{{rank("0", 90) + rank("1", 5), "life-1"}, {rank("1", 6), "life-1"}, {rank("0", 10) + rank("1", 6), "life-2"}}},
 		"a rank late":    {engine.SGLang, []step{{rank("0", 90) + rank("1", 5), "life-1"}, {rank("1", 3), "life-2"}, {rank("0", 10) + rank("1", 4), "life-2"}}},
@@ -46,7 +47,7 @@ func TestLives(t *testing.T) {
 		"start time": {engine.VLLM, []step{{"vllm:num_requests_running 1\nvllm:prompt_tokens_total 7\nprocess_start_time_seconds 12\n", "12"},
 			{"vllm:num_requests_running 1\nvllm:prompt_tokens_total 3\n", ""}}},
 		"iterations": {engine.TRTLLMIterations, []step{{`[{"iter": 7, "numActiveRequests": 1}]`, "life-1"},
-			{`[{"iter": 8, "numActiveRequests": 1}]`, "life-1"}, {`[{"iter": 1, "numActiveRequests": 1}]`, "life-2"}}},
+			{`[{"iter": 8, "numActiveRequests": 1}]`, "life-1"}, {`[{"iter": -1, "numActiveRequests": 1}]`, "life-1"}, {`[{"iter": 1, "numActiveRequests": 1}]`, "life-2"}}},
 		"loads have no counters": {engine.SGLangLoads, []step{{`[{"num_running_reqs": 1}]`, ""}, {`[{"num_running_reqs": 0}]`, ""}}},
 	} {
 		t.Run(name, func(t *testing.T) {

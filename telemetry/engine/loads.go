@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,6 +33,9 @@ func (d *dialect) loadReport(in io.Reader, limit int64, at time.Time) (Report, e
 	if len(r.ranks) == 0 && r.slots == 0 {
 		return Report{}, fmt.Errorf("engine: %w %s", ErrNoSignals, d.kind)
 	}
+	if err := r.tooManyRanks(); err != nil {
+		return Report{}, err
+	}
 	return r.report(at), nil
 }
 
@@ -49,9 +53,15 @@ func notLoads(body []byte) error {
 	return nil
 }
 
+// maxEntries is how many entries a JSON list may have: far more than an engine has ranks or keeps iterations, and few enough
+// that a short document of empty entries cannot fill the memory.
+const maxEntries = 1 << 14
+
 // decode reads JSON strictly where it matters: a known field of another type is an error, an unknown one is skipped.
-func decode(body []byte, to any) error {
-	err := json.Unmarshal(body, to)
+func decode(body []byte, to any) error { return jsonError(json.Unmarshal(body, to)) }
+
+// jsonError says what is wrong with a document.
+func jsonError(err error) error {
 	var wrong *json.UnmarshalTypeError
 	switch {
 	case err == nil:
@@ -67,16 +77,26 @@ func decode(body []byte, to any) error {
 // rows decodes a list, or an object as a list of one. It is an error if there is none.
 func rows[T any](body []byte) ([]T, error) {
 	body = bytes.TrimSpace(body)
-	var out []T
 	if len(body) > 0 && body[0] == '{' {
-		out = make([]T, 1)
-		if err := decode(body, &out[0]); err != nil {
-			return nil, err
-		}
-		return out, nil
+		out := make([]T, 1)
+		return out, decode(body, &out[0])
 	}
-	if err := decode(body, &out); err != nil {
-		return nil, err
+	if len(body) == 0 || body[0] != '[' || !json.Valid(body) {
+		var none []T
+		return nil, cmp.Or(decode(body, &none), ErrNoEntries)
+	}
+	in := json.NewDecoder(bytes.NewReader(body))
+	_, _ = in.Token() // the bracket
+	var out []T
+	for in.More() {
+		if len(out) == maxEntries {
+			return nil, fmt.Errorf("%w: more than %d entries", ErrTooLarge, maxEntries)
+		}
+		var row T
+		if err := in.Decode(&row); err != nil {
+			return nil, jsonError(err)
+		}
+		out = append(out, row)
 	}
 	if len(out) == 0 {
 		return nil, ErrNoEntries
@@ -258,8 +278,6 @@ func readIterations(body []byte, r *reading) error {
 			r.set(noRank, partHitRate, it.KV.HitRate)
 		}
 	}
-	if !math.IsInf(newest, -1) {
-		r.counters = map[string]float64{"iter": newest}
-	}
+	r.count("iter", newest)
 	return nil
 }

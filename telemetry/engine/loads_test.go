@@ -126,9 +126,10 @@ func TestWrongLoads(t *testing.T) {
 
 // FuzzLoads checks that no body can break the JSON readers and that what they read is acceptable to a store.
 func FuzzLoads(f *testing.F) {
-	for _, name := range []string{"sglang-loads.json", "sglang-get-load.json", "trtllm-iterations.json"} {
-		f.Add(payload(f, name))
-	}
+	f.Add([]byte(`{"loads":[{"dp_rank":0,"num_running_reqs":4,"num_waiting_reqs":1,"token_usage":0.2,"lora":{"slots_total":8}}]}`))
+	f.Add([]byte(`[{"dp_rank":0,"num_reqs":12,"num_waiting_reqs":5},{"dp_rank":1,"queues":{"waiting":2}}]`))
+	f.Add([]byte(`{"num_used_tokens":5,"max_total_num_tokens":9,"memory":{"token_capacity":9},"num_waiting_uncached_tokens":1}`))
+	f.Add([]byte(`[{"iter":7,"numActiveRequests":3,"kvCacheStats":{"usedNumBlocks":2,"maxNumBlocks":9,"tokensPerBlock":4}}]`))
 	f.Add([]byte(`{"loads": [{"dp_rank": -1, "num_waiting_reqs": 2, "disaggregation": {}}, null, {"dp_rank": 99999999999}]}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		for _, kind := range []engine.Kind{engine.SGLangLoads, engine.TRTLLMIterations} {

@@ -57,15 +57,20 @@ type inBand struct {
 //
 // A report without any of the figures makes a snapshot without any, of which a store takes nothing and which makes
 // nothing fresher. The error wraps ErrLoadHeader or ErrTooLarge; the snapshot is then empty. NaN, infinities and negative
-// numbers are passed on for the store to reject and count. KVShare means what it means in the engine's polled report.
+// numbers are passed on for the store to reject and count. KVOccupied is not set: the engines that send the header leave out
+// of KVShare what can be evicted.
 func ParseLoadHeader(value string, at time.Time) (telemetry.Snapshot, error) {
 	if len(value) > maxLoadHeader {
 		return telemetry.Snapshot{}, fmt.Errorf("engine: load report: %w: more than %d bytes", ErrTooLarge, maxLoadHeader)
 	}
 	format, rest := "", strings.Trim(value, " \t")
 	// The first word is a format unless it is a key or the beginning of JSON.
-	if word, after, _ := strings.Cut(rest, " "); word != "" && !strings.ContainsAny(word, "=:{,") {
-		if after = strings.Trim(after, " \t"); after == "" || after[0] != '=' && after[0] != ':' {
+	end := strings.IndexAny(rest, " \t")
+	if end < 0 {
+		end = len(rest)
+	}
+	if word := rest[:end]; word != "" && !strings.ContainsAny(word, "=:{,") {
+		if after := strings.Trim(rest[end:], " \t"); after == "" || after[0] != '=' && after[0] != ':' {
 			format, rest = word, after
 		}
 	}

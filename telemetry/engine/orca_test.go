@@ -19,6 +19,7 @@ func TestParseLoadHeader(t *testing.T) {
 		"both":            {"TEXT kv_cache_usage_perc:0.25,num_requests_waiting=3", "wait=3 kv=0.25"},
 		"no word":         {"named_metrics.kv_cache_usage_perc=0.25", "kv=0.25"},
 		"no word, blanks": {" kv_cache_usage_perc = 0.25 , num_requests_waiting : 3 ", "wait=3 kv=0.25"},
+		"tab":             {"TEXT\tkv_cache_usage_perc=0.25", "kv=0.25"},
 		"lower case":      {"text kv_cache_usage_perc=9.75e-06", "kv=9.75e-06"},
 		"engine prefix":   {"TEXT vllm:kv_cache_usage_perc=0.25,vllm:num_requests_waiting:3,named_metrics.sglang:num_running_reqs=1", "run=1 wait=3 kv=0.25"},
 		"utilisation":     {"TEXT cpu_utilization=0.9,mem_utilization=0.8,application_utilization=0.7,utilization.kv_cache_usage_perc=0.25,rps_fractional=4", "kv=0.25"},

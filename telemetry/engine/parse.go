@@ -26,7 +26,7 @@ var (
 	ErrKind = errors.New("unknown kind")
 	// ErrEmpty is a document without any content.
 	ErrEmpty = errors.New("empty document")
-	// ErrTooLarge is a document above the limit.
+	// ErrTooLarge is a document of more bytes, entries or ranks than there may be.
 	ErrTooLarge = errors.New("document too large")
 	// ErrNotPrometheus is a document that is not in the Prometheus text format, or is broken where it matters.
 	ErrNotPrometheus = errors.New("not a Prometheus text document")
@@ -196,9 +196,10 @@ func (d *dialect) extract(r io.Reader, limit int64) (document, error) {
 			doc.declared[string(family)] = true
 		}
 		family := text[:nameLen(text)]
+		rest := text[len(family):]
 		switch {
-		case !d.knows(family):
-			samples = samples || isSample(text[len(family):])
+		case !d.knows(family) || len(rest) > 0 && bytes.IndexByte([]byte(" \t{"), rest[0]) < 0: // or the name goes on
+			samples = samples || isSample(rest)
 		case !complete:
 			return document{}, fmt.Errorf("engine: %w: cut off in a line of %s", ErrNotPrometheus, family)
 		default:

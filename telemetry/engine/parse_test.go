@@ -80,6 +80,7 @@ func TestLoadSignals(t *testing.T) {
 		"exponent":         {[]string{"vllm:kv_cache_usage_perc 9.75e-06"}, "-/-/9.75e-06"},
 		"blanks and CRLF":  {[]string{"  " + run + " {a=\"b\"}  3\r", "\r", "", wait + "\t4\r"}, "4/3/-"},
 		"names alike":      {[]string{wait + "_by_reason 6", wait + "_by_reason oops", wait + "2 7", "x" + wait + " 8", wait + " 1"}, "1/-/-"},
+		"name goes on":     {[]string{run + "+9", run + "-9 3", run + ".total 9", run + "/s 9", run + " 1"}, "-/1/-"},
 		"created":          {[]string{run + "_created 1.7e9", wait + " 1"}, "1/-/-"},
 		"newer name":       {[]string{"vllm:gpu_cache_usage_perc 0.5", "vllm:kv_cache_usage_perc 0.25"}, "-/-/0.25"},
 		"older name":       {[]string{"vllm:gpu_cache_usage_perc 0.5"}, "-/-/0.5"},
@@ -90,6 +91,7 @@ func TestLoadSignals(t *testing.T) {
 		"odd rank labels":  {[]string{run + `{engine="x"} 5`, run + `{engine="y"} 2`, run + `{engine="0"} 1`, run + `{engine="00"} 1`}, "-/9/-"},
 		"a long line":      {[]string{run + `{x="` + strings.Repeat("y", 150<<10) + `"} 3`, wait + " 4"}, "4/3/-"},
 		"some unlabelled":  {[]string{run + `{engine="0"} 5`, wait + " 2"}, "2/5/-"},
+		"total, no rank 0": {[]string{run + `{engine="1"} 5`, run + `{engine="2"} 4`, run + " 9", wait + " 2"}, "2/9/-"},
 		"total beside":     {[]string{run + `{engine="0"} 5`, run + `{engine="1"} 4`, run + " 9", wait + " 2"}, "2/9/-"},
 		"invalid":          {[]string{run + " NaN", wait + " -1", "vllm:kv_cache_usage_perc +Inf"}, "-/-/-"},
 		"other exporters":  {[]string{`broken{ 1 2 3`, `{"quoted"} 1`, "go_threads", "# TYPE", run + " 3"}, "-/3/-"},
@@ -205,12 +207,14 @@ func TestAdapters(t *testing.T) {
 	}
 	s := parse(t, line("b", "cpu", "} 1"), line("a", "gpu", `,pinned="false"} 1`), line("a", "cpu", "} 1"),
 		line("c", "gpu", "} 0"), line("d", "disk", "} 1"), line("d", "gpu", "} 0"), line("", "gpu", "} 1"), line("e", "gpu", "} NaN"),
-		line("f", "gpu", `,engine="0"} 1`), line("f", "cpu", `,engine="1"} 1`))
+		line("f", "gpu", `,engine="0"} 1`), line("f", "cpu", `,engine="1"} 1`), line("g", "gpu", `,engine="1"} 1`))
 	assert.Equal(t, telemetry.AdapterReport{Known: true, Adapters: []telemetry.Adapter{
 		{ID: "a", State: telemetry.AdapterReady, Rank: 16}, {ID: "b", State: telemetry.AdapterCached, Rank: 16},
 		{ID: "c", State: telemetry.AdapterUnloaded, Rank: 16}, {ID: "d", State: telemetry.AdapterUnknown, Rank: 16},
-		{ID: "f", State: telemetry.AdapterCached, Rank: 16},
+		{ID: "f", State: telemetry.AdapterCached, Rank: 16}, {ID: "g", State: telemetry.AdapterUnloaded, Rank: 16},
 	}}, s.Adapters)
+	s = parse(t, line("a", "gpu", `,engine="0"} 1`), `vllm:num_requests_running{engine="0"} 1`, `vllm:num_requests_running{engine="1"} 1`)
+	assert.Equal(t, telemetry.AdapterUnloaded, s.Adapters.Adapters[0].State, "rank 1 has none")
 	assert.Equal(t, telemetry.AdapterReport{Known: true}, parse(t, "# TYPE vllm:lora_adapter_loaded gauge").Adapters)
 	assert.Equal(t, telemetry.AdapterReport{}, parse(t, "# HELP vllm:lora_adapter_loaded text",
 		"vllm:num_requests_running 0").Adapters)

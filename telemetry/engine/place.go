@@ -44,7 +44,12 @@ func (r *reading) place(s *telemetry.Snapshot) {
 	}
 	slices.SortFunc(s.Ranks, func(a, b telemetry.Rank) int { return a.ID - b.ID })
 	// A figure without the label beside others with it is one of the whole engine, but for its limits: of those one
-	// cannot tell whether they are of a rank or of all.
+	// cannot tell whether they are of a rank or of all. What the ranks say themselves must not be counted once more.
+	for p := range own {
+		if slices.ContainsFunc(labels, func(label string) bool { return r.ranks[label][p].Known() }) {
+			own[p] = telemetry.Reading{}
+		}
+	}
 	fig := own.figures(0)
 	s.Running, s.Waiting, s.WaitingTokens = fig.Running, fig.Waiting, fig.WaitingTokens
 	s.KVShare, s.KVUsed = fig.KVShare, fig.KVUsed

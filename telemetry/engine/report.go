@@ -59,8 +59,13 @@ func (d *dialect) textReport(families map[string]*dto.MetricFamily, declared map
 		}
 		return Report{}, fmt.Errorf("engine: %w %s", ErrNoSignals, d.kind)
 	}
-	r.readFigures()
+	if err := r.readFigures(); err != nil {
+		return Report{}, err
+	}
 	r.readCapacity()
+	if err := r.tooManyRanks(); err != nil {
+		return Report{}, err
+	}
 	r.readCounters()
 	r.slots = r.adapterSlots()
 	rep := r.report(at)
@@ -80,7 +85,7 @@ func (r *reading) report(at time.Time) Report {
 	rep := Report{AdapterSlots: r.slots, counters: r.counters}
 	rep.Snapshot.ObservedAt = at
 	rep.Snapshot.Source = string(r.kind)
-	rep.Snapshot.KVOccupied = r.kv == KVOccupied
+	rep.Snapshot.KVOccupied = r.kv != KVHeld // nor is what is not known compared with that of others
 	r.place(&rep.Snapshot)
 	return rep
 }
@@ -193,15 +198,30 @@ func (r *reading) rank(label string) *rankFigures {
 	return f
 }
 
-func (r *reading) readFigures() {
+// maxRanks is how many ranks, or replicas read as ranks, one document may have: far more than an engine has, and few enough
+// that neither the reading nor whoever gets the snapshot is held up by a label that names something else.
+const maxRanks = 4096
+
+func (r *reading) tooManyRanks() error {
+	if len(r.ranks) <= maxRanks {
+		return nil
+	}
+	return fmt.Errorf("engine: %w: more than %d ranks", ErrTooLarge, maxRanks)
+}
+
+func (r *reading) readFigures() error {
 	for p := range numFigures {
 		if len(r.series[p]) == 0 {
 			continue
 		}
 		for label, v := range r.byRank(p) {
 			r.rank(label)[p] = telemetry.V(v)
+			if err := r.tooManyRanks(); err != nil {
+				return err
+			}
 		}
 	}
+	return nil
 }
 
 // readCapacity reads the size of the KV cache from labels, in tokens: as printed, else blocks times block size.

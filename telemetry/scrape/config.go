@@ -47,7 +47,7 @@ type Target struct {
 	// longer.
 	URL string
 	// Engine says how package engine reads the document. Without a Kind, the kind is recognised from the first document and
-	// then kept. Its MaxBytes counts beside Config.MaxBytes.
+	// then kept. Its MaxBytes, where it is set, counts beside Config.MaxBytes.
 	Engine engine.Parser
 	// Parse reads the document instead of Config.Parse and package engine; nil = they do.
 	Parse func(body io.Reader, at time.Time) (telemetry.Snapshot, error)

@@ -40,6 +40,8 @@
 //   - Config.Now must be the clock of the sink, or ages are nonsense. Nothing needs to be set where both use time.Now.
 //   - Targets and the sink are called in the middle of things and must not block. They may call Stats and Sync.
 //   - An endpoint that is polled but is not in the sink fails with ReasonSink.
+//   - Targets should name an endpoint for as long as the sink knows it. One that has been away is new to the poller: where its
+//     restarts show by its counters alone, they are counted from the first again, which the sink takes for another restart.
 //   - What an engine says beside its metrics, such as its health or its models, is the host's to ask.
 //
 // # Failures and statistics

@@ -33,7 +33,7 @@ const (
 	ReasonStatus Reason = "status"
 	// ReasonContent: a media type that holds no metrics, or an unknown encoding.
 	ReasonContent Reason = "content"
-	// ReasonTooLarge: more than MaxBytes.
+	// ReasonTooLarge: more than MaxBytes, or more entries or ranks than package engine takes.
 	ReasonTooLarge Reason = "too-large"
 	// ReasonBody: the body broke off or is not the gzip that it claims to be.
 	ReasonBody Reason = "body"

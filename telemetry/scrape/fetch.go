@@ -9,10 +9,12 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/isobar-go/isobar/telemetry"
+	"github.com/isobar-go/isobar/telemetry/engine"
 )
 
 // source is what a snapshot names as its source if the parser names none.
@@ -128,13 +130,13 @@ func (p *Poller) fetch(ctx context.Context, t *Target, sent time.Time, parse par
 	if err := doc.broken(); err != nil {
 		return fail(ReasonBody, err)
 	}
-	if parseErr != nil {
+	switch {
+	case errors.Is(parseErr, engine.ErrTooLarge):
+		return fail(ReasonTooLarge, parseErr)
+	case parseErr != nil:
 		return telemetry.Snapshot{}, &Error{ID: t.ID, Reason: ReasonParse, Err: parseErr}
 	}
-	// A later time would let the snapshot speak of leases that it cannot have seen.
-	if s.ObservedAt.IsZero() || s.ObservedAt.After(sent) {
-		s.ObservedAt = sent
-	}
+	notAfter(&s, sent)
 	if s.Source == "" {
 		s.Source = source
 	}
@@ -187,6 +189,31 @@ func guarded(parse parseFunc, r io.Reader, at time.Time) (s telemetry.Snapshot, 
 		}
 	}()
 	return parse(r, at)
+}
+
+// notAfter bounds the times of a snapshot and of its readings: a later one would let them speak of leases that they cannot have
+// seen. The list of ranks may be the parser's own and is copied where it has to change.
+func notAfter(s *telemetry.Snapshot, sent time.Time) {
+	if s.ObservedAt.IsZero() || s.ObservedAt.After(sent) {
+		s.ObservedAt = sent
+	}
+	late := func(readings ...*telemetry.Reading) (any bool) {
+		for _, r := range readings {
+			if v, known := r.Value(); known && r.ObservedAt().After(sent) {
+				*r, any = telemetry.At(v, sent), true
+			}
+		}
+		return any
+	}
+	late(&s.Running, &s.Waiting, &s.WaitingTokens, &s.DecodeTokens, &s.KVUsed, &s.KVCapacity, &s.KVShare,
+		&s.GenerationRate, &s.PrefixHitRate, &s.MaxRunning)
+	for i, r := range s.Ranks {
+		if late(&r.Running, &r.Waiting, &r.WaitingTokens, &r.DecodeTokens, &r.KVUsed, &r.KVCapacity, &r.KVShare,
+			&r.GenerationRate, &r.PrefixHitRate, &r.MaxRunning) {
+			s.Ranks = slices.Clone(s.Ranks)
+			s.Ranks[i] = r
+		}
+	}
 }
 
 func isTimeout(err error) bool {

@@ -33,7 +33,8 @@ type loop struct {
 	retrying     int // of them, by endpoints that failed last time
 	arrived      []result
 
-	reading  uint64 // readings of Targets
+	former   map[string]*endpoint // of the Run before, while Targets is read for the first time
+	reading  uint64               // readings of Targets
 	lastSync time.Time
 	spacing  time.Duration
 	poked    bool // by Sync
@@ -105,6 +106,9 @@ func (l *loop) sync(now time.Time) {
 	l.reading++
 	l.poked = false
 	l.mu.Lock()
+	if l.reading == 1 {
+		l.former, l.endpoints = l.endpoints, make(map[string]*endpoint)
+	}
 	l.ignored = 0
 	for _, t := range targets {
 		e := l.endpoints[t.ID]
@@ -130,6 +134,7 @@ func (l *loop) sync(now time.Time) {
 		}
 	}
 	l.mu.Unlock()
+	l.former = nil
 
 	for _, r := range l.arrived {
 		if r.gone {
@@ -146,7 +151,11 @@ func (l *loop) sync(now time.Time) {
 }
 
 func (l *loop) adopt(t Target, now time.Time) *endpoint {
-	e := &endpoint{target: t, reader: newReader(t.Engine), random: newRandom(l.cfg.Seed, t), place: -1}
+	known := new(lives)
+	if old := l.former[t.ID]; old != nil && old.target.Incarnation == t.Incarnation {
+		known = old.reader.lives
+	}
+	e := &endpoint{target: t, reader: newReader(t.Engine, l.cfg.MaxBytes, known), random: newRandom(l.cfg.Seed, t), place: -1}
 	e.stats = EndpointStats{ID: t.ID, Incarnation: t.Incarnation}
 	e.due = now.Add(l.cfg.firstWait(e.random))
 	l.endpoints[t.ID] = e
@@ -158,7 +167,7 @@ func (l *loop) adopt(t Target, now time.Time) *endpoint {
 func (l *loop) update(e *endpoint, t Target) {
 	e.target.Parse = t.Parse
 	if !e.reader.same(t.Engine) {
-		e.reader = newReader(t.Engine)
+		e.reader = newReader(t.Engine, l.cfg.MaxBytes, e.reader.lives)
 	}
 	if e.target.URL == t.URL {
 		return

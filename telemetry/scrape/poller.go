@@ -85,16 +85,13 @@ func (p *Poller) Sync() {
 
 // Run polls until ctx is done, and returns nil when all its goroutines have ended. What is under way then is thrown away:
 // it is no failure of an engine. While another Run is under way it returns ErrRunning at once. When called again
-// afterwards it starts with new statistics of the endpoints; totals go on.
+// afterwards it starts with new statistics of the endpoints; totals go on, and so does what is known of restarts.
 func (p *Poller) Run(ctx context.Context) error {
 	if !p.running.CompareAndSwap(false, true) {
 		return ErrRunning
 	}
 	defer p.running.Store(false)
 	ctx, cancel := context.WithCancel(ctx)
-	p.mu.Lock()
-	clear(p.endpoints)
-	p.mu.Unlock()
 	l := &loop{Poller: p, ctx: ctx, events: make(chan event)}
 	defer func() {
 		cancel()

@@ -16,12 +16,33 @@ type reader struct {
 	given  engine.Parser
 	fault  error         // of given
 	parser engine.Parser // with the kind, once that is known
-	lives  engine.Lives
+	lives  *lives
 }
 
-func newReader(given engine.Parser) *reader {
+// newReader makes a reader of documents up to maxBytes.
+func newReader(given engine.Parser, maxBytes int64, known *lives) *reader {
 	given.Labels = maps.Clone(given.Labels) // the list is the host's
-	return &reader{given: given, fault: given.Validate(), parser: given}
+	r := &reader{given: given, fault: given.Validate(), parser: given, lives: known}
+	if r.parser.MaxBytes == 0 {
+		r.parser.MaxBytes = maxBytes
+	}
+	return r
+}
+
+// lives is what is known of the restarts of one endpoint. It outlasts the readers of one life: the sink remembers the newest
+// epoch, and counting from one again would look like one more restart.
+type lives struct {
+	engine.Lives
+	polls int64
+}
+
+// apply has polls follow each other as they came, also where the host's clock has gone back meanwhile.
+func (l *lives) apply(rep *engine.Report) {
+	at := rep.Snapshot.ObservedAt
+	l.polls++
+	rep.Snapshot.ObservedAt = time.Unix(0, l.polls)
+	l.Apply(rep)
+	rep.Snapshot.ObservedAt = at
 }
 
 // same says whether the reader was made for such a parser.
@@ -50,6 +71,6 @@ func (r *reader) read(body io.Reader, at time.Time) (telemetry.Snapshot, error) 
 		r.parser.Kind = r.given.Kind
 		return telemetry.Snapshot{}, err
 	}
-	r.lives.Apply(&report)
+	r.lives.apply(&report)
 	return report.Snapshot, nil
 }

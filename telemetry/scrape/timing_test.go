@@ -80,6 +80,33 @@ func TestObservedNeverLater(t *testing.T) {
 	}
 }
 
+// Nor can it make single readings younger.
+func TestReadingsObservedNeverLater(t *testing.T) {
+	sink := &recorder{}
+	var start time.Time
+	var own []telemetry.Rank
+	bubble(t, func() scrape.Config {
+		start = time.Now()
+		c := clockless(newFleet("a"), sink, func(req *http.Request) (*http.Response, error) { return after(req, time.Millisecond, 200, "7") })
+		c.Parse = func(_ io.Reader, at time.Time) (telemetry.Snapshot, error) {
+			late, early := telemetry.At(5, at.Add(time.Second)), telemetry.At(6, at.Add(-time.Second))
+			own = []telemetry.Rank{{ID: 1, Running: early}, {ID: 2, MaxRunning: late}}
+			return telemetry.Snapshot{Running: late, Waiting: early, PrefixHitRate: telemetry.V(1), Ranks: own}, nil
+		}
+		return c
+	}, func(t *testing.T, _ *scrape.Poller) {
+		time.Sleep(10 * time.Millisecond)
+		s := sink.all()[0].snapshot
+		assert.Equal(t, telemetry.At(5, start), s.Running)
+		assert.Equal(t, telemetry.At(6, start.Add(-time.Second)), s.Waiting)
+		assert.Equal(t, telemetry.V(1), s.PrefixHitRate)
+		assert.Equal(t, telemetry.Reading{}, s.KVUsed)
+		assert.Equal(t, telemetry.At(6, start.Add(-time.Second)), s.Ranks[0].Running)
+		assert.Equal(t, telemetry.At(5, start), s.Ranks[1].MaxRunning)
+		assert.Equal(t, telemetry.At(5, start.Add(time.Second)), own[1].MaxRunning, "the parser's own list")
+	})
+}
+
 func TestInjectedClock(t *testing.T) {
 	sink := &recorder{}
 	var now func() time.Time
