@@ -283,6 +283,9 @@ func (a *Applier) loseBlocks(s *source) {
 
 // accept applies a batch that is the next one of s, or the first.
 func (a *Applier) accept(number int, s *source, seq, digest uint64, payload []byte) error {
+	if len(payload) > usualBytes {
+		defer func() { a.batch, a.scratch = Batch{}, nil }()
+	}
 	err := Decode(&a.batch, payload, a.cfg.Limits)
 	if seq == math.MaxUint64 && err == nil {
 		err = errors.New("kvevents: the sequence number is that of the end of a replay")
@@ -321,3 +324,7 @@ func (a *Applier) accept(number int, s *source, seq, digest uint64, payload []by
 	a.flush()
 	return a.failed
 }
+
+// usualBytes is the size of a payload up to which the memory for it is kept for the next one: that of some prompts of 32k
+// tokens.
+const usualBytes = 256 << 10

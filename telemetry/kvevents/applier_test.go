@@ -2,6 +2,7 @@ package kvevents_test
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"sync"
@@ -237,12 +238,19 @@ func TestRefusals(t *testing.T) {
 		"such again, whatever is removed": {
 			[]any{stored(nil, span(1, 0, 2), 1, 2), stored(nil, span(2, 0, 1), 2), removed(2), stored(1, span(1, 1, 2), 2)}, kvevents.Ambiguous, 2, base, 1,
 		},
+		"such again, when all of them are gone": {
+			[]any{stored(nil, span(1, 0, 2), 1, 2), stored(nil, span(2, 0, 1), 2), removed(2, 2), stored(1, span(1, 1, 2), 2)}, kvevents.Ambiguous, 1, base, 2,
+		},
 		"full": {[]any{stored(nil, span(2, 0, 4), 21, 22, 23, 24), stored(nil, span(1, 0, 5), 11, 12, 13, 14, 15)}, kvevents.Full, 1, base, 4},
 		"full until others are gone": {
 			[]any{stored(nil, span(2, 0, 4), 21, 22, 23, 24), removed(24), stored(nil, span(1, 0, 5), 11, 12, 13, 14, 15)}, 0, 0, base, 5,
 		},
 		"full until one is gone": {
 			[]any{stored(nil, span(2, 0, 8), 21, 22, 23, 24, 25, 26, 27, 28), removed(28), stored(nil, span(1, 0, 1), 11)}, 0, 0, base, 1,
+		},
+		"full until all are gone": {
+			[]any{stored(nil, span(2, 0, 8), 21, 22, 23, 24, 25, 26, 27, 28), removed(28, 27, 26, 25, 24, 23, 22, 21), stored(nil, span(1, 0, 1), 11)},
+			0, 0, base, 1,
 		},
 		"full of ancestors": {
 			[]any{stored(nil, span(2, 0, 4), 21, 22, 23, 24), removed(21, 22), stored(nil, span(1, 0, 5), 11, 12, 13, 14, 15)}, kvevents.Full, 1, base, 4,
@@ -272,6 +280,33 @@ func TestRefusals(t *testing.T) {
 		names = append(names, r.String())
 	}
 	require.Equal(t, "wrong block size, wrong tokens, unknown parent, no scope, ambiguous, full, unknown", strings.Join(names, ", "))
+}
+
+// Salts come and go: the number of those in use is bounded, that of all there have been is not.
+func TestManySalts(t *testing.T) {
+	t.Parallel()
+	salted := func(k kvevents.Keys) (prefix.Scope, bool) {
+		s, err := prefix.NewScope(prefix.Parts{Model: "m", Salt: k.Extra[0].(string)})
+		return s, err == nil
+	}
+	a, x := applier(t, func(c *kvevents.Config) { c.Scope, c.Limits.Events = salted, 1<<20 })
+	store := func(salt int) list {
+		return list{"BlockStored", list{salt}, nil, span(1, 0, 1), size, nil, "GPU", nil, list{list{fmt.Sprint(salt)}}}
+	}
+	last := func(salt int) prefix.Scope { return scope(t, prefix.Parts{Salt: fmt.Sprint(salt)}) }
+	events, gone := []any{stored(nil, span(1, 0, 1), -1)}, list{"BlockRemoved", list{}}
+	for i := range kvevents.MaxRoots {
+		events = append(events, store(i))
+		gone[1] = append(gone[1].(list), i)
+	}
+	require.NoError(t, a.Apply(0, 0, batch(1, 0, events...)))
+	require.EqualValues(t, 1, a.Stats().Refused[kvevents.NoScope], "bounded")
+	require.NoError(t, a.Apply(0, 1, batch(2, 0, removed(0), store(-2), gone, store(-3))))
+	require.EqualValues(t, 1, a.Stats().Refused[kvevents.NoScope])
+	require.Equal(t, []int{1, 1, 1}, []int{
+		x.blocks(t, last(-2), span(1, 0, 1)), x.blocks(t, last(-3), span(1, 0, 1)), x.blocks(t, scope(t, prefix.Parts{}), span(1, 0, 1)),
+	})
+	require.NoError(t, kvevents.Check(a))
 }
 
 // What is copied to slower memory neither adds to what the fast one has nor takes from it.

@@ -83,7 +83,9 @@ func (a *Applier) stored(r *rank, e *Event) {
 		a.refuse(r, NoScope, n)
 		return
 	}
-	prev := f.seeds[root]
+	f.roots[root].users++ // else it could go with the last block under it, before the first new one
+	defer f.leave(root)
+	prev := f.roots[root].seed
 	if parent != none {
 		prev = f.blocks[parent].chain
 	}
@@ -129,6 +131,9 @@ func (a *Applier) rootOf(parent int32, e *Event) int32 {
 	if !scope.Known() {
 		return none
 	}
+	if len(f.rootAt) == maxRoots {
+		a.flush() // may free some
+	}
 	return f.rootOf(root{scope, e.LoRA}, a.cfg.BlockTokens)
 }
 
@@ -160,18 +165,17 @@ func (a *Applier) name(r *rank, h BlockHash, p place, parent, root int32) (int32
 	f := &a.forest
 	at, exists := f.at[p]
 	if e, ok := r.blocks[h]; ok {
-		if e.block == none {
-			return none, Ambiguous
-		}
-		if !exists || e.block != at {
-			// Which of the two a later event means cannot be told. The hash is kept as one that means nothing.
-			r.blocks[h] = entry{block: none}
-			a.unname(r, e.block)
-			return none, Ambiguous
-		}
 		e.copies++
-		r.blocks[h] = e
-		return at, 0
+		if exists && e.block == at {
+			r.blocks[h] = e
+			return at, 0
+		}
+		// Which of the two a later event means cannot be told. The hash means nothing until both are gone.
+		r.blocks[h] = entry{none, e.copies}
+		if e.block != none {
+			a.unname(r, e.block)
+		}
+		return none, Ambiguous
 	}
 	if a.full() {
 		a.flush() // may free some
@@ -214,16 +218,15 @@ func (a *Applier) removed(r *rank, e *Event) {
 			continue
 		}
 		a.stats.Removed++
-		if known.block == none {
-			continue
-		}
 		if known.copies--; known.copies > 0 {
 			r.blocks[h] = known
 			continue
 		}
 		delete(r.blocks, h)
 		a.forest.entries--
-		a.unname(r, known.block)
+		if known.block != none {
+			a.unname(r, known.block)
+		}
 	}
 }
 

@@ -127,6 +127,10 @@ func TestMemory(t *testing.T) {
 	require.Less(t, per, 150.0)
 	require.NoError(t, a.Lost(0))
 	require.Less(t, heap()-before, int64(4<<20), "it is given back")
+	huge := batch(1, 0, longStored(nil, make([]uint32, 1<<21), 1), cleared())
+	require.NoError(t, a.Apply(0, 1<<20, huge))
+	huge = nil
+	require.Less(t, heap()-before, int64(4<<20), "a huge batch leaves nothing behind")
 	runtime.KeepAlive(a)
 }
 

@@ -28,10 +28,17 @@ type root struct {
 	lora  LoRA
 }
 
+// rooted is a root in use.
+type rooted struct {
+	root
+	seed  uint64 // what stands before a first block
+	users int32  // blocks kept under it, and an event that is being applied; it is kept while there is any
+}
+
 // entry is what a rank calls by one hash.
 type entry struct {
-	block  int32 // none: two different blocks have been called so
-	copies int32 // how many of it the rank has
+	block  int32 // none: two different blocks are called so
+	copies int32 // how many blocks the rank has by this hash, equal ones or not
 }
 
 // rank is one data-parallel rank in one source.
@@ -42,20 +49,20 @@ type rank struct {
 	whole bool
 }
 
-// forest keeps the blocks. Slots of blocks that are gone are used again.
+// forest keeps the blocks. Slots of blocks and roots that are gone are used again.
 type forest struct {
-	blocks  []block
-	free    []int32
-	at      map[place]int32
-	roots   []root
-	rootAt  map[root]int32
-	seeds   []uint64 // by root: what stands before a first block
-	entries int      // of all ranks
-	held    int      // blocks that give credit
-	gone    []int32  // blocks that may have to be freed when the pending run is out
+	blocks    []block
+	free      []int32
+	at        map[place]int32
+	roots     []rooted
+	freeRoots []int32
+	rootAt    map[root]int32
+	entries   int     // of all ranks
+	held      int     // blocks that give credit
+	gone      []int32 // blocks that may have to be freed when the pending run is out
 }
 
-// maxRoots bounds scopes with adapters; there are never that many in earnest.
+// maxRoots bounds scopes with adapters of which there are blocks at one time: salts may be as many as users.
 const maxRoots = 1 << 16
 
 func newForest() forest {
@@ -71,23 +78,44 @@ func where(parent, root int32, chain uint64) place {
 	return place{parent, chain}
 }
 
-// rootOf gives the index of r, or none where there are too many.
+// rootOf gives the index of r, or none where there are too many. A new one has no user yet.
 func (f *forest) rootOf(r root, blockTokens int) int32 {
 	if i, ok := f.rootAt[r]; ok {
 		return i
 	}
-	if len(f.roots) == maxRoots {
+	if len(f.rootAt) == maxRoots {
 		return none
 	}
 	seed, err := prefix.ChainRoot(r.scope, blockTokens)
 	if err != nil {
 		return none
 	}
-	i := int32(len(f.roots))
-	f.roots = append(f.roots, r)
-	f.seeds = append(f.seeds, seed)
+	i := slot(&f.roots, &f.freeRoots)
+	f.roots[i] = rooted{root: r, seed: seed}
 	f.rootAt[r] = i
 	return i
+}
+
+// leave ends one use of root i.
+func (f *forest) leave(i int32) {
+	r := &f.roots[i]
+	if r.users--; r.users == 0 {
+		delete(f.rootAt, r.root)
+		*r = rooted{}
+		f.freeRoots = append(f.freeRoots, i)
+	}
+}
+
+// slot gives a place in all: one that is free, or a new one.
+func slot[T any](all *[]T, free *[]int32) int32 {
+	if k := len(*free); k > 0 {
+		i := (*free)[k-1]
+		*free = (*free)[:k-1]
+		return i
+	}
+	var zero T
+	*all = append(*all, zero)
+	return int32(len(*all) - 1)
 }
 
 // add makes the block at p, which is not there yet.
@@ -97,15 +125,9 @@ func (f *forest) add(p place, parent, root int32) int32 {
 		b.depth = f.blocks[parent].depth + 1
 		f.blocks[parent].children++
 	}
-	var i int32
-	if k := len(f.free); k > 0 {
-		i = f.free[k-1]
-		f.free = f.free[:k-1]
-		f.blocks[i] = b
-	} else {
-		i = int32(len(f.blocks))
-		f.blocks = append(f.blocks, b)
-	}
+	f.roots[root].users++
+	i := slot(&f.blocks, &f.free)
+	f.blocks[i] = b
 	f.at[p] = i
 	return i
 }
@@ -120,6 +142,7 @@ func (f *forest) sweep() {
 			}
 			delete(f.at, where(b.parent, b.root, b.chain))
 			b.depth = -1 // in free
+			f.leave(b.root)
 			f.free = append(f.free, i)
 			if i = b.parent; i != none {
 				f.blocks[i].children--
@@ -127,10 +150,8 @@ func (f *forest) sweep() {
 		}
 	}
 	f.gone = f.gone[:0]
-	if len(f.blocks) > 0 && len(f.free) == len(f.blocks) {
-		entries, gone := f.entries, f.gone
-		*f = newForest() // gives the memory back
-		f.entries, f.gone = entries, gone
+	if len(f.blocks) > 0 && len(f.free) == len(f.blocks) { // the memory is given back
+		f.blocks, f.free, f.at = nil, nil, map[place]int32{}
 	}
 }
 

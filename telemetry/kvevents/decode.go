@@ -18,7 +18,7 @@ type Limits struct {
 	Bytes int
 	// Events in a batch; 0 means 65,536.
 	Events int
-	// Blocks in all events of a batch together; 0 means 262,144.
+	// Blocks in all events of a batch together; 0 means 262,144. Their extra keys may have four times as many elements.
 	Blocks int
 	// Tokens in all events of a batch together; 0 means 4,194,304.
 	Tokens int
@@ -72,12 +72,14 @@ func Decode(b *Batch, payload []byte, l Limits) error {
 		return err
 	}
 	l = l.WithDefaults()
+	clear(b.Events) // extra keys are no memory to be used again
 	*b = Batch{Events: b.Events[:0], hashes: b.hashes[:0], tokens: b.tokens[:0]}
 	if len(payload) > l.Bytes {
 		return fmt.Errorf("kvevents: payload has %d bytes, more than %d", len(payload), l.Bytes)
 	}
-	d := decoder{rest: payload, batch: b, limits: l}
+	d := decoder{rest: payload, batch: b, limits: l, extra: 4 * min(l.Blocks, math.MaxInt/4)}
 	if err := d.readBatch(); err != nil {
+		clear(b.Events)
 		*b = Batch{Events: b.Events[:0], hashes: b.hashes[:0], tokens: b.tokens[:0]}
 		return fmt.Errorf("kvevents: %w", err)
 	}
@@ -89,6 +91,7 @@ type decoder struct {
 	rest   []byte
 	batch  *Batch
 	limits Limits
+	extra  int // elements of extra keys that may come yet
 }
 
 func (d *decoder) readBatch() error {

@@ -170,6 +170,14 @@ func TestDecodeErrors(t *testing.T) {
 	}
 	_, err = decode(events(list{"BlockStored", list{1}, nil, list{}, 4, nil, nil, nil, list{wide}}), kvevents.Limits{})
 	require.ErrorContains(t, err, "extra_keys[0]: keys: 300 elements, more than 256")
+	var many list // events of a block with 200 keys
+	for range 100 {
+		many = append(many, list{"BlockStored", list{1}, nil, list{}, 4, nil, nil, nil, list{wide[:200]}})
+	}
+	_, err = decode(events(many...), kvevents.Limits{Blocks: 5000})
+	require.NoError(t, err, "20,000 keys")
+	_, err = decode(events(many...), kvevents.Limits{Blocks: 4999})
+	require.ErrorContains(t, err, "events[99].extra_keys[0]: keys: 200 elements, more than 196")
 	_, err = decode(events(list{strings.Repeat("x", 2000)}), kvevents.Limits{})
 	require.ErrorContains(t, err, "events[0].tag: 2000 bytes, more than 1024")
 	_, err = decode(nil, kvevents.Limits{Bytes: -1, Events: -2, Blocks: -3, Tokens: -4})

@@ -12,10 +12,15 @@
 //
 // An engine's hashes are names and nothing more. The Applier hashes the token ids of the events as package prefix hashes
 // a request's, in a scope that the host gives: [Config].Base for blocks without adapter and extra keys, [Config].Scope for
-// others. A block without a scope, or one that leaves the scope of the blocks before it, gives no credit, and nothing that
-// follows it. So do blocks of another size than the host hashes with, blocks behind one that is not known, and hashes that
-// the engine uses for two blocks at once. [Stats].Refused counts them by [Reason]. Blocks in CPU memory or on disks count
-// for nothing.
+// others. A block without a scope, or one that leaves the scope of the blocks before it, gives no credit, nor does what
+// follows it. The same holds for blocks of another size than the host hashes with, blocks behind one that is not known, and
+// hashes that the engine uses for two blocks at once, until both are gone. [Stats].Refused counts them by [Reason]. Blocks in
+// CPU memory or on disks count for nothing.
+//
+// A hash has to name a block with all that is before it. Where an engine hashes a block's own tokens alone, two blocks of one
+// name are refused only where both are known: behind a name that stands for an unknown block too, such as after a loss, the
+// wrong prompt can get the credit. [Stats].Refused shows many that are [Ambiguous] then; such an engine is better left in
+// approximate mode.
 //
 // A block gives credit while any rank has a copy. So a prompt of which one rank has the first half and another rank the
 // second counts as a whole, although no rank has it; engines evict from the tail, which makes that rare. Where a model has
@@ -41,6 +46,8 @@
 //     know it yet, calls return its error, and it is brought into step with the first call that finds it.
 //  2. Give a Base only if requests whose events show neither adapter nor extra keys are all of that scope. An engine that
 //     does not publish extra keys shows no salt: where salts are used with it, leave Base empty.
+//     The scopes are those of the host's requests, to the last of their prefix.Parts: a describer that puts the tenant into
+//     them, as httptransport.OpenAI does without SharedPrefixes, makes requests that no block matches.
 //  3. Set BlockTokens to the engine's block size, and hash requests with the same.
 //  4. Give each data-parallel rank's socket a source of its own. Ranks have sequence numbers of their own.
 //  5. Keep MaxBlocks above the engine's cache.

@@ -20,11 +20,13 @@ func (d *decoder) extraKeys(blocks int) ([][]any, error) {
 		if d.null() {
 			continue
 		}
-		budget := maxExtra
+		most := min(maxExtra, d.extra)
+		budget := most
 		keys, err := d.list(&budget, 0)
 		if err != nil {
 			return nil, fmt.Errorf("extra_keys[%d]: %w", i, err)
 		}
+		d.extra -= most - budget
 		if len(keys) == 0 {
 			continue
 		}

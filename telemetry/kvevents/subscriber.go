@@ -167,14 +167,13 @@ func (s *Subscriber) follow(ctx context.Context, i int) {
 	defer func() { s.report(i, s.applier.Lost(i)) }()
 	wait := s.cfg.Backoff
 	for ctx.Err() == nil {
-		before := s.messages.Load()
-		err := s.listen(ctx, i)
+		heard, err := s.listen(ctx, i)
 		if ctx.Err() != nil {
 			return
 		}
 		s.failures.Add(1)
 		s.report(i, err)
-		if s.messages.Load() != before {
+		if heard {
 			wait = s.cfg.Backoff
 		}
 		if !sleep(ctx, wait/2+rand.N(wait)) {
@@ -228,15 +227,15 @@ func (s *Subscriber) connect(ctx context.Context, address string, kind zmq4.Sock
 	return w, stop, nil
 }
 
-// listen follows a source over one connection, until that breaks.
-func (s *Subscriber) listen(ctx context.Context, i int) error {
+// listen follows a source over one connection, until that breaks. It says whether any message came.
+func (s *Subscriber) listen(ctx context.Context, i int) (heard bool, err error) {
 	w, stop, err := s.connect(ctx, s.cfg.Sources[i].Address, zmq4.Sub)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer stop()
 	if err := w.send(s.cfg.Timeout, append([]byte{1}, s.cfg.Topic...)); err != nil {
-		return err
+		return false, err
 	}
 	s.connects.Add(1)
 	s.connected.Add(1)
@@ -250,8 +249,9 @@ func (s *Subscriber) listen(ctx context.Context, i int) error {
 	for {
 		frames, err := w.receive(0)
 		if err != nil {
-			return err
+			return heard, err
 		}
+		heard = true
 		s.messages.Add(1)
 		topic, seq, payload, err := parseLive(frames)
 		if err != nil {

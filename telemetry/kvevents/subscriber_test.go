@@ -3,13 +3,16 @@ package kvevents_test
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"log"
 	"net"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -128,17 +131,23 @@ type listener struct {
 }
 
 func listen(t *testing.T, sources ...kvevents.Source) *listener {
+	return listenWith(t, func(*kvevents.SubscriberConfig) {}, sources...)
+}
+
+func listenWith(t *testing.T, change func(*kvevents.SubscriberConfig), sources ...kvevents.Source) *listener {
 	a, x := applier(t, func(c *kvevents.Config) { c.Sources = len(sources); c.Limits.Bytes = 1 << 16 })
 	l := &listener{index: x, t: t, a: a, base: scope(t, prefix.Parts{})}
 	var err error
-	l.s, err = kvevents.NewSubscriber(a, kvevents.SubscriberConfig{
+	cfg := kvevents.SubscriberConfig{
 		Sources: sources, Topic: "kv-", Backoff: time.Millisecond, MaxBackoff: 20 * time.Millisecond, Timeout: 2 * time.Second,
 		OnError: func(i int, err error) {
 			l.lock.Lock()
 			defer l.lock.Unlock()
 			l.errors = append(l.errors, fmt.Sprint(i, ": ", err))
 		},
-	})
+	}
+	change(&cfg)
+	l.s, err = kvevents.NewSubscriber(a, cfg)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
@@ -374,6 +383,37 @@ func TestSubscriberConfig(t *testing.T) {
 	two := []kvevents.Source{{Address: "tcp://h:1"}, {Address: "tcp://h:2"}}
 	_, err = kvevents.NewSubscriber(a, kvevents.SubscriberConfig{Sources: two})
 	require.ErrorContains(t, err, "Sources has 2, the Applier's Config.Sources is 1")
+}
+
+// What one rank says is no reason to knock more often at the door of another.
+func TestSubscriberBackoff(t *testing.T) {
+	p := newPublisher(t, freePort(t), "")
+	defer p.close()
+	away, others := freePort(t), make(chan *kvevents.Subscriber, 1)
+	var tries atomic.Int64
+	l := listenWith(t, func(c *kvevents.SubscriberConfig) {
+		c.MaxBackoff = time.Minute
+		c.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if "tcp://"+address != away {
+				return (&net.Dialer{}).DialContext(ctx, network, address)
+			}
+			tries.Add(1)
+			s := <-others
+			others <- s
+			for before := s.Stats().Messages; s.Stats().Messages == before && ctx.Err() == nil; { // it hangs meanwhile
+				runtime.Gosched()
+			}
+			return nil, errors.New("nobody is there")
+		}
+	}, kvevents.Source{Address: p.address}, kvevents.Source{Address: away})
+	others <- l.s
+	p.subscribed()
+	for n := uint64(0); l.s.Stats().Messages < 200; n++ { // for some 400 ms, in which it doubles eight times
+		before := l.s.Stats().Messages
+		p.send([]byte("kv-events"), seqFrame(n), batch(1, 0))
+		eventually(t, func() bool { return l.s.Stats().Messages > before }, "another message")
+	}
+	require.Less(t, tries.Load(), int64(20))
 }
 
 func TestSubscriberRunsOnce(t *testing.T) {
