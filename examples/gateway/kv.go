@@ -45,16 +45,16 @@ func (f *kvFlags) Set(s string) error {
 	}
 	for _, part := range parts[1:] {
 		key, value, _ := strings.Cut(part, "=")
+		to := map[string]*string{"replay": &v.replay, "model": &v.model}[key]
 		switch {
 		case value == "":
 			return fmt.Errorf("%q has no value", part)
-		case key == "replay":
-			v.replay = value
-		case key == "model":
-			v.model = value
-		default:
+		case to == nil:
 			return fmt.Errorf("%q is neither replay=ADDRESS nor model=NAME", part)
+		case *to != "":
+			return fmt.Errorf("it gives %q twice", key)
 		}
+		*to = value
 	}
 	*f = append(*f, v)
 	return nil
@@ -72,6 +72,9 @@ func (f kvFlags) apply(o *options) error {
 		case o.tokenize == nil:
 			return fmt.Errorf("gateway: flag -kv-events = %q needs -tokenizer: events name blocks by token ids, and no prompt's are known; "+
 				"without -kv-events, what was sent to an engine is taken for what it caches", v.text)
+		case o.engines[i].Labels[node.LabelKVEvents] != "":
+			return fmt.Errorf("gateway: flag -kv-events = %q is the second one for %q, and an engine's events come from one address",
+				v.text, v.engine)
 		}
 		labels := map[string]string{node.LabelKVEvents: v.address}
 		for k, value := range o.engines[i].Labels {

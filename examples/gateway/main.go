@@ -11,9 +11,11 @@
 //	go run ./examples/gateway -addr :8080 -engine http://10.0.0.1:8000 -engine sglang+http://10.0.0.2:8000
 //
 // The kind of an engine, such as sglang, is recognised where it is not given; a line says what each engine reports when it
-// has answered for the first time. Where an engine publishes KV events, -kv-events has the gateway go by what the engine says
-// that it caches, in place of what was sent there. That takes the engine's tokenizer, since events name blocks by token ids:
-// see tokenizer, to which a gateway of your own adds that of its model.
+// has answered for the first time, or why it cannot be read.
+//
+// Where an engine publishes KV events, -kv-events has the gateway go by what the engine says that it caches, in place of what
+// was sent there. That takes the engine's tokenizer, since events name blocks by token ids: see tokenizer, to which a gateway
+// of your own adds that of its model.
 //
 // The routes are /v1/chat/completions, /v1/completions, /v1/models, /healthz and
 // /debug/isobar.

@@ -196,6 +196,11 @@ func TestArguments(t *testing.T) {
 		{[]string{"-engine", "http://a", "-kv-events", "engine-1=tcp://a:1"}, 2, "needs -tokenizer: events name blocks by token ids"},
 		{[]string{"-engine", "http://a", "-kv-events", "a=tcp://a:1", "-tokenizer", "model-engine"}, 2, `is for "a", and there are 1 engines`},
 		{[]string{"-kv-events", "engine-1=tcp://a:1", "-tokenizer", "model-engine"}, 2, "there are 0 engines"},
+		{
+			[]string{"-engine", "http://a", "-kv-events", "engine-1=tcp://a:1", "-kv-events", "engine-1=tcp://b:1,replay=tcp://b:2", "-tokenizer", "model-engine"},
+			2, `-kv-events = "engine-1=tcp://b:1,replay=tcp://b:2" is the second one for "engine-1"`,
+		},
+		{[]string{"-engine", "http://a", "-kv-events", "engine-1=tcp://a:1,model=m,model=n", "-tokenizer", "model-engine"}, 2, `gives "model" twice`},
 		{[]string{"-kv-events", "tcp://a:1"}, 2, "is not ENGINE=ADDRESS"},
 		{[]string{"-kv-events", "engine-1=tcp://a:1,replay"}, 2, `"replay" has no value`},
 		{[]string{"-kv-events", "engine-1=tcp://a:1,rank=2"}, 2, `"rank=2" is neither`},

@@ -25,6 +25,7 @@ type ending struct {
 	attempt int          // from 1
 
 	loads Loads // nil = nobody
+	asked bool  // for load reports, by the transport
 	now   func() time.Time
 }
 

@@ -35,9 +35,9 @@
 //
 // Engines can say with every response how busy they are, in a header (engine.LoadHeader) or trailer of that name. With
 // Loads, such a report goes to the pool as a snapshot observed when it arrived, so that the newest word counts, a poll's or
-// a report's. With LoadFormat, the endpoints are asked for it. An empty report is ignored, and an invalid one too, with a line at
-// level Debug. A report counts for the incarnation that answered, as long as it is in the pool, and contains the request that it
-// answers.
+// a report's. With LoadFormat, the endpoints are asked for it, and the caller does not see it. An empty report is ignored, and
+// an invalid one too, with a line at level Debug. A report counts for the incarnation that answered, as long as it is in the
+// pool, and contains the request that it answers.
 //
 // # The host's obligations
 //

@@ -17,14 +17,14 @@ type Loads interface {
 	ObserveAnswer(l *router.Lease, s telemetry.Snapshot) error
 }
 
-// report delivers the load report among headers or trailers that have just arrived, if there is one. Its figures are those
-// of the moment in which the engine wrote them, and count as of now.
+// report delivers the load report among headers or trailers that have just arrived, if there is one, and takes it out if the
+// transport has asked for it. Its figures are those of the moment in which the engine wrote them, and count as of now.
 func (e *ending) report(from http.Header) {
-	if e.loads == nil {
-		return
-	}
 	values := from[engine.LoadHeader]
-	if len(values) == 0 || values[0] == "" {
+	if e.asked {
+		delete(from, engine.LoadHeader)
+	}
+	if e.loads == nil || len(values) == 0 || values[0] == "" {
 		return
 	}
 	now := e.now

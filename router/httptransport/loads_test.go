@@ -6,6 +6,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"strings"
 	"sync"
 	"testing"
@@ -126,6 +128,53 @@ func TestLoadReportInTrailers(t *testing.T) {
 		read(t, resp)
 		require.Zero(t, open, "told after the end of the lease")
 		ends(t, p, 1, 0, 0)
+	}
+}
+
+// TestLoadReportAskedFor: the answer to what the transport has asked, in place of the caller, is not passed on: through a
+// proxy no client sees it, in headers or trailers.
+func TestLoadReportAskedFor(t *testing.T) {
+	const name = "Endpoint-Load-Metrics"
+	for _, c := range []struct {
+		where  string
+		format string
+		want   string
+	}{
+		{"header", "TEXT", ""}, {"trailer", "TEXT", ""}, {"undeclared trailer", "TEXT", ""},
+		{"header", "", loadText}, {"trailer", "", loadText}, {"undeclared trailer", "", loadText},
+	} {
+		s := server(t, func(rw http.ResponseWriter, r *http.Request) {
+			rw.Header().Set("Content-Type", "text/event-stream")
+			switch c.where {
+			case "header":
+				rw.Header().Set(name, loadText)
+			case "trailer":
+				rw.Header().Set("Trailer", name+", X-Other")
+			}
+			send(rw, chunk(0), doneChunk)
+			switch c.where {
+			case "trailer":
+				rw.Header().Set("X-Other", "1")
+				rw.Header().Set(name, loadText)
+			case "undeclared trailer":
+				rw.Header().Set(http.TrailerPrefix+name, loadText)
+			}
+		})
+		p := pool(t, router.Config{}, s.URL)
+		var h heard
+		tr := transport(t, p)
+		tr.Loads, tr.LoadFormat = &h, c.format
+		proxy := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(*httputil.ProxyRequest) {}, Transport: tr})
+		req, err := http.NewRequest(http.MethodPost, proxy.URL, strings.NewReader("{}"))
+		require.NoError(t, err)
+		req.Header.Set("Endpoint-Load-Metrics-Format", "JSON")
+		resp, err := proxy.Client().Do(req)
+		require.NoError(t, err)
+		read(t, resp)
+		require.Equal(t, c.want, resp.Header.Get(name)+resp.Trailer.Get(name), "%+v", c)
+		require.Equal(t, c.where == "trailer", resp.Trailer.Get("X-Other") == "1")
+		proxy.Close()
+		require.Equal(t, []string{"a"}, h.ids)
 	}
 }
 

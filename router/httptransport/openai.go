@@ -56,7 +56,8 @@ type OpenAI struct {
 	// BytesPerToken is the mean length of a token, bytes. Default 4.
 	BytesPerToken int
 	// SharedPrefixes lets tenants share affinity. Set it only where they share the engines' caches, too, and may know
-	// from the timing what others have asked. Off, the tenant is part of the prefix's scope.
+	// from the timing what others have asked. The scope of a prompt is that of prefix.Parts{Model: model, Salt: cache_salt},
+	// and off, with the tenant in it.
 	SharedPrefixes bool
 	// ExpectedOutputTokens is what requests probably generate, tokens, for each of n answers; 0 = unknown, then their maximum
 	// counts. At most 2^32.

@@ -55,8 +55,8 @@ type Transport struct {
 	// Loads is told the load reports that responses carry, in their headers or trailers; nil = nobody. *router.Pool is one.
 	Loads Loads
 	// LoadFormat asks the endpoints for load reports in this format, engine.LoadText or engine.LoadJSON, in place of what the
-	// caller asked for; "" = they are not asked. A report is read in either format, whoever asked for it, and stays in the
-	// response: a proxy before strangers takes it out.
+	// caller asked for, and takes the reports out of the responses: they are no business of a proxy's clients. "" = they are
+	// not asked. A report that the caller has asked for, or nobody, is read in either format and stays in the response.
 	LoadFormat string
 	// Now is the clock of load reports, the same as that of Loads; nil = time.Now.
 	Now func() time.Time
@@ -335,7 +335,7 @@ func (c *call) reserve() (*router.Lease, error) {
 func (c *call) send(lease *router.Lease) (resp *http.Response, err error, again bool) {
 	e := &ending{
 		pool: c.t.Pool, lease: lease, ctx: c.ctx, log: c.t.Log, request: c.desc.ID, attempt: len(c.failed) + 1,
-		loads: c.t.Loads, now: c.t.Now,
+		loads: c.t.Loads, asked: c.t.LoadFormat != "", now: c.t.Now,
 	}
 	returned := false
 	defer func() {
@@ -385,6 +385,9 @@ func (c *call) attempt(e *ending) (*http.Response, error, bool) {
 	}
 	if resp.Request == nil {
 		resp.Request = out
+	}
+	if e.asked {
+		delete(resp.Trailer, engine.LoadHeader) // has been declared, and is taken out when it comes
 	}
 	again := retryStatus(resp.StatusCode)
 	if c.t.RetryStatus != nil {

@@ -32,7 +32,7 @@ type Config struct {
 	// Dialect that HasKVEvents. Default off.
 	KVEvents bool
 	// KVAddr and KVReplayAddr are the TCP addresses of the PUB socket and of the ROUTER socket that sends batches again. Default
-	// "127.0.0.1:0", free ports on loopback. The sockets have neither authentication nor encryption.
+	// "127.0.0.1:0", free ports on loopback. The sockets have neither authentication nor encryption, nor a bound on what a peer may send.
 	KVAddr, KVReplayAddr string
 }
 

@@ -301,8 +301,7 @@ func mark(resp *http.Response) error {
 		resp.Header.Set(HeaderEndpoint, route.Lease.Endpoint().ID)
 		resp.Header.Set(HeaderAttempts, strconv.Itoa(len(route.Failed)+1))
 	}
-	resp.Header.Del(HeaderRequestID)   // the engine's own would stand beside ours
-	resp.Header.Del(engine.LoadHeader) // is for us, and no client's business
+	resp.Header.Del(HeaderRequestID) // the engine's own would stand beside ours
 	if isEvents(resp.Header) {
 		resp.Body = &errorEvents{ReadCloser: resp.Body, ctx: resp.Request.Context()}
 	}

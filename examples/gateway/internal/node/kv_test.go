@@ -293,8 +293,9 @@ func TestKVNotPossible(t *testing.T) {
 	require.Equal(t, gateway.KVNone+" (the engine has several models: name the base model with the label kv-model)", r.kv("x").String())
 	r.eventually(func() bool { return r.kv("y").State == "not connected" }, "not tried")
 	require.Equal(t, gateway.KVState{ID: "z", State: gateway.KVNone}, r.kv("z"))
-	r.eventually(func() bool { return len(out.all()) == 2 }, "not introduced")
-	require.True(t, strings.HasSuffix(string(out.all()[1]), "; KV events: none: prefixes are what was routed"), "%s", out.all()[1])
+	r.eventually(func() bool { return len(out.all()) == 3 }, "not introduced")
+	require.True(t, strings.HasPrefix(string(out.all()[1]), "y tells nothing yet: "), "%s", out.all()[1])
+	require.True(t, strings.HasSuffix(string(out.all()[2]), "; KV events: none: prefixes are what was routed"), "%s", out.all()[2])
 
 	late := start(t, node.Config{})
 	require.NoError(t, late.node.Pool.Add(good))

@@ -38,7 +38,8 @@ type Config struct {
 	// Every is the time between two polls of an engine, and between two looks at its health. Default scrape.DefaultEvery.
 	Every time.Duration
 	// Out is where a line is written for each engine when its first good poll has come: what it tells and what not, and how
-	// its KV events go. nil = nowhere. Poll and Run write to it, while they last.
+	// its KV events go; before that, one that says why, if its first poll was none. nil = nowhere. Poll and Run write to it,
+	// while they last.
 	Out io.Writer
 	// Receipts is where receipts are written, one JSON document a line; nil = nowhere.
 	Receipts io.Writer

@@ -27,8 +27,8 @@ var usual = [...]string{engine.VLLM.Path(), engine.TRTLLM.Path()}
 type polls struct {
 	pool *router.Pool
 	log  *slog.Logger // nil = nowhere
-	// lines are those about engines that have answered for the first time. They wait here so that whoever reads them can
-	// not hold up polls.
+	// lines are those about engines that have answered for the first time, or have not when they were asked first. They wait
+	// here so that whoever reads them can not hold up polls.
 	lines chan introduced
 	told  chan struct{} // capacity 1: there is news for round
 
@@ -48,6 +48,7 @@ type pollLife struct {
 	better      bool        // has left it though there was something
 	failures    int         // of answers that may be those of a wrong path
 	settled     bool        // has answered at this path
+	missed      bool        // a line says that it has not
 	observed    bool        // has answered there before
 	told        bool        // the pool knows what the engine says, or that it fails
 	failing     bool
@@ -115,10 +116,7 @@ func (p *polls) Observe(id string, s telemetry.Snapshot) error {
 	}
 	if !l.settled {
 		l.settled = true
-		select {
-		case p.lines <- introduced{id, introduction(id, s)}:
-		default: // nobody has taken a thousand of them
-		}
+		p.say(id, introduction(id, s))
 	}
 	if l.observed || taken.DroppedReadings == 0 { // a first report of zeros is not believed before there is a second
 		p.tellLocked(l)
@@ -146,8 +144,19 @@ func (p *polls) ScrapeFailed(id string, cause error) error {
 			}
 		}
 	}
+	if !l.settled && !l.missed {
+		l.missed = true
+		p.say(id, fmt.Sprintf("%s tells nothing yet: %v", id, cause))
+	}
 	p.tellLocked(l)
 	return err
+}
+
+func (p *polls) say(id, line string) {
+	select {
+	case p.lines <- introduced{id, line}:
+	default: // nobody has taken a thousand of them
+	}
 }
 
 // elsewhere says that an engine answered, but not with its metrics: they may be at another path.

@@ -8,11 +8,13 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/isobar-go/isobar/examples/gateway/internal/gateway"
 	"github.com/isobar-go/isobar/examples/gateway/internal/node"
 	"github.com/isobar-go/isobar/examples/internal/embedded"
 	"github.com/isobar-go/isobar/router"
@@ -139,6 +141,30 @@ func TestPollsOnTheDebugPage(t *testing.T) {
 	require.Zero(t, polls[1].Failures)
 	require.Equal(t, "target", polls[2].LastReason)
 	require.Equal(t, telemetry.Missing, doc.Stats.Endpoints[0].Freshness, "a failed poll is no reading")
+}
+
+// TestSilentEnginesAreNamed: an engine that cannot be read is in the first lines too, once, and again when it can be.
+func TestSilentEnginesAreNamed(t *testing.T) {
+	var ready atomic.Bool
+	late := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if !ready.Load() {
+			w.WriteHeader(http.StatusTeapot)
+		}
+		_, _ = io.WriteString(w, vllmText)
+	}))
+	defer late.Close()
+	html := reports(t, map[string]string{"/metrics": "<html>", "/prometheus/metrics": "<html>"})
+	var out lines
+	r := start(t, node.Config{Out: &out, Endpoints: []router.Endpoint{{ID: "html", Address: html.URL}, {ID: "late", Address: late.URL}}})
+	require.Equal(t, []string{
+		`html tells nothing yet: scrape: endpoint "html": content: media type text/html; KV events: ` + gateway.KVNone,
+		`late tells nothing yet: scrape: endpoint "late": status 418; KV events: ` + gateway.KVNone,
+	}, strings.Split(string(bytes.Join(out.all(), []byte("\n"))), "\n"))
+	r.eventually(func() bool { return r.node.Pool.Stats().ScrapeErrors > 6 }, "not asked again")
+	require.Len(t, out.all(), 2)
+	ready.Store(true)
+	r.eventually(func() bool { return len(out.all()) == 3 }, "not introduced")
+	require.True(t, bytes.HasPrefix(out.all()[2], []byte("late is vllm: has running, ")))
 }
 
 // TestErrorsHideCredentials: what a poll failed of is shown on pages.
