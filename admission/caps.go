@@ -18,6 +18,9 @@ type Caps struct {
 	Aggregate int
 	// Tenant is the number of this pool's own open requests of one tenant. Requests without a tenant are not limited.
 	Tenant int
+	// TenantTokens is the number of tokens, prompt and expected output, of this pool's own open requests of one tenant. A
+	// request that is larger by itself is never admitted.
+	TenantTokens int64
 }
 
 // Validate reports every negative cap, all of them joined.
@@ -25,8 +28,11 @@ func (c Caps) Validate() error {
 	var faults []error
 	for _, f := range []struct {
 		name  string
-		value int
-	}{{"Waiting", c.Waiting}, {"Endpoint", c.Endpoint}, {"Aggregate", c.Aggregate}, {"Tenant", c.Tenant}} {
+		value int64
+	}{
+		{"Waiting", int64(c.Waiting)}, {"Endpoint", int64(c.Endpoint)}, {"Aggregate", int64(c.Aggregate)}, {"Tenant", int64(c.Tenant)},
+		{"TenantTokens", c.TenantTokens},
+	} {
 		if f.value < 0 {
 			faults = append(faults, fmt.Errorf("admission: Caps.%s = %d must be at least 0", f.name, f.value))
 		}
@@ -44,6 +50,7 @@ const (
 	OverEndpoint
 	OverAggregate
 	OverTenant
+	OverTenantTokens
 )
 
 // CheckEndpoint says whether one more request fits on an endpoint with that many requests, and that many waiting; a
@@ -58,14 +65,31 @@ func (c *Caps) CheckEndpoint(requests, waiting float64) Verdict {
 	return Admitted
 }
 
-// CheckPool says whether one more request fits in a pool with that many requests, of which tenant belong to the tenant of
-// the request in question.
-func (c *Caps) CheckPool(requests float64, tenant int) Verdict {
+// CheckPool says whether one more request fits in a pool with that many requests.
+func (c *Caps) CheckPool(requests float64) Verdict {
 	if c.Aggregate > 0 && requests >= float64(c.Aggregate) {
 		return OverAggregate
 	}
-	if c.Tenant > 0 && tenant >= c.Tenant {
+	return Admitted
+}
+
+// Open is what a tenant has open. It is a plain value.
+type Open struct {
+	// Requests is their number, Tokens the sum of their prompts and expected outputs.
+	Requests int
+	Tokens   int64
+}
+
+// CheckTenant says whether one more request of that many tokens fits beside what its tenant has open.
+func (c *Caps) CheckTenant(open Open, tokens int64) Verdict {
+	if c.Tenant > 0 && open.Requests >= c.Tenant {
 		return OverTenant
+	}
+	if c.TenantTokens > 0 && open.Tokens > c.TenantTokens-tokens {
+		return OverTenantTokens
 	}
 	return Admitted
 }
+
+// PerTenant says whether there are caps on tenants.
+func (c *Caps) PerTenant() bool { return c.Tenant > 0 || c.TenantTokens > 0 }

@@ -43,6 +43,10 @@ type Candidate struct {
 	Suspect telemetry.SuspectReason `json:"suspect,omitempty"`
 	// Observed says that it has reported at least once.
 	Observed bool `json:"observed,omitempty"`
+	// SeedSpent says that it has no seed left for the request's prefix group; only where seeds were asked for.
+	SeedSpent bool `json:"seed_spent,omitempty"`
+	// Limit is how many requests it may have by its adaptive limit; 0 = no limit.
+	Limit int `json:"limit,omitempty"`
 	// Freshness and Age are those of its load readings (running and waiting requests).
 	Freshness telemetry.Class `json:"freshness"`
 	Age       time.Duration   `json:"age_ns"`
@@ -113,6 +117,8 @@ type cand struct {
 	half      bool // circuit half open: the request would be its probe
 	due       bool // suspect and due for a probe
 	occupied  bool // the KV figure is an upper bound
+	most      int  // requests by the adaptive limit; 0 = no limit
+	spent     bool // its gate lets no seed of the request's group through
 	freshness telemetry.Class
 	class     [figures]telemetry.Class
 	kind      int     // of the endpoint, or in a replay its own place
@@ -201,7 +207,7 @@ func (v *View) export(i int, profile *score.Profile) Candidate {
 		Freshness: c.freshness, Age: time.Duration(c.age),
 		Avoided: v.flags[i]&isAvoided != 0, Observed: v.flags[i]&isObserved != 0,
 		Own: c.own, OwnUnobserved: c.unobserved, KVCapacity: c.load.KVCapacity, Cached: c.cached, AdapterNeeded: c.adapter,
-		LastChosen: c.lastChosen, Profile: profile, KVOccupied: c.occupied, Barred: v.grade[i] == gradeBarred,
+		LastChosen: c.lastChosen, Profile: profile, KVOccupied: c.occupied, SeedSpent: c.spent, Limit: c.most, Barred: v.grade[i] == gradeBarred,
 	}
 	var recorded [figures]*Figure
 	if v.recorded != nil {
@@ -238,7 +244,7 @@ func (v *View) restore(i int) {
 	*c = cand{
 		kind: i, own: r.Own, unobserved: r.OwnUnobserved, lastChosen: r.LastChosen, load: score.Load{KVCapacity: r.KVCapacity},
 		cached: r.Cached, adapter: r.AdapterNeeded, freshness: min(r.Freshness, telemetry.Fresh), age: int64(r.Age), half: r.HalfOpen,
-		due: r.ProbeDue, occupied: r.KVOccupied,
+		due: r.ProbeDue, occupied: r.KVOccupied, spent: r.SeedSpent, most: r.Limit,
 	}
 	if r.Excluded < Probing {
 		c.barrier = r.Excluded

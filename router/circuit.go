@@ -20,7 +20,7 @@ type circuit struct {
 	window   uint64 // newest outcomes, lowest bit newest, 1 = failed
 	seen     int    // outcomes in window
 	openedAt int64  // leases dispatched before say nothing about its present
-	openFor  int64  // ns; doubled by each failed probe
+	openFor  int64  // ns; doubled by each failed probe; 0 = a restart has ended it
 	opened   uint64
 }
 
@@ -39,7 +39,7 @@ func (c *circuit) record(cfg *Circuit, now, dispatched int64, probe, failed bool
 		switch {
 		case !probe || dispatched < c.openedAt: // older than the opening: no news
 		case failed:
-			c.openFor = min(c.openFor, int64(cfg.MaxOpenFor)/2) * 2
+			c.openFor = max(min(c.openFor, int64(cfg.MaxOpenFor)/2)*2, int64(cfg.OpenFor))
 			c.openLocked(now)
 		default:
 			c.row, c.window, c.seen, c.openFor = 0, 0, 0, 0
@@ -62,6 +62,19 @@ func (c *circuit) record(cfg *Circuit, now, dispatched int64, probe, failed bool
 	if cfg.Failures > 0 && c.row >= cfg.Failures || cfg.Window > 0 && c.seen == cfg.Window && 2*failures >= cfg.Window && failed {
 		c.openFor = int64(cfg.OpenFor)
 		c.openLocked(now)
+	}
+}
+
+// restarted tells that the engine has been started anew: what has failed before says nothing of it. An open circuit lets a probe
+// through at once. at is when the new process was seen.
+func (c *circuit) restarted(at, now int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.row, c.window, c.seen, c.openFor = 0, 0, 0, 0
+	c.openedAt = max(c.openedAt, at) // of leases dispatched before nothing is learned any more
+	c.clean.Store(false)
+	if c.until.Load() != 0 {
+		c.until.Store(max(now-now%int64(tick), 1)) // decisions read the clock in whole ticks
 	}
 }
 

@@ -68,6 +68,14 @@ type Config struct {
 	Bounds Bounds
 	// Caps are the hard limits.
 	Caps admission.Caps
+	// Limit learns how many requests each endpoint should have at once; off by default.
+	Limit Limit
+	// Seeds says what is still admitted while requests wait on engines; off by default.
+	Seeds admission.SeedConfig
+	// Shares keeps parts of the capacity for the more important classes; none by default.
+	Shares Shares
+	// Queue lets requests wait for room in front of the pool; off by default.
+	Queue Queue
 	// Circuit is the circuit breaker of each endpoint.
 	Circuit Circuit
 	// Weights are the coefficients of the cost terms that are not physics.
@@ -113,7 +121,59 @@ type GiveUp struct {
 	Extra time.Duration
 }
 
-// Circuit configures the circuit breaker of each endpoint. Cancellations never count. A Circuit is a plain value.
+// Limit is the adaptive limit of requests on each endpoint: the number beyond which more of them raise the time per token and hardly
+// the tokens per second. It holds beside Caps.Endpoint. What it learns from are the tokens of the pool's own requests, so that
+// the host must call [Lease.Progress] or say in [Usage] what was generated. A Limit is a plain value.
+type Limit struct {
+	// Adaptive switches it on.
+	Adaptive bool
+	// Learn says how; with its ObserveOnly nothing is limited, and [EndpointStats] shows what would have been.
+	Learn admission.LimitConfig
+}
+
+// Shares are the parts of the capacity that are kept free for a class while it has been in use lately: less important ones are not
+// admitted into it. A class that nobody uses keeps nothing. Capacity is what the caps allow in requests (Caps.Aggregate, else
+// Caps.Endpoint by the number of endpoints), and KV memory in tokens, of which a request takes its prompt and its
+// expected output; what has no limit has no shares. Each gateway keeps its part of both, by Replicas. Each part is 0 to 1, and their
+// sum at most 1. A Shares is a plain value.
+type Shares struct {
+	// System is the part of the class system, and so on; [ClassSheddable] has none.
+	System      float64
+	Interactive float64
+	Standard    float64
+	Batch       float64
+	// Memory is the time in which the peak of a class's past use decays to 1/e. Default 60 s.
+	Memory time.Duration
+}
+
+// Queue configures the queue in front of the pool. A request that finds no room waits there: more important classes go first,
+// within a class tenants share by tokens, and within a tenant the first come goes first, of those that fit somewhere. What
+// [ClassSheddable] sends never waits. A Queue is a plain value; its functions are called from many goroutines.
+type Queue struct {
+	// Max is the number of waiting requests; 0 = no queue, at most [admission.MaxWaiters]. When it is full, a newcomer
+	// displaces the youngest of a less important class, or of a tenant that holds more of the queue than its own would.
+	Max int
+	// MaxTokens is the sum of their prompts and expected outputs, tokens; 0 = no limit.
+	MaxTokens int64
+	// Timeout is how long a request waits at most. Default 30 s.
+	Timeout time.Duration
+	// AgeAfter is the wait after which a request of a less important class gets one of AgedEvery grants before its turn, unless
+	// a more important one would then miss its deadline. Default 10 s.
+	AgeAfter time.Duration
+	// AgedEvery is described at AgeAfter. Default 8.
+	AgedEvery int
+	// WaitForEndpoints lets requests wait, too, while no endpoint can serve them. Default off: they are rejected.
+	WaitForEndpoints bool
+	// Weight is the part of a tenant relative to that of others in its class, 1e-6 to 1e6; what is outside counts as the
+	// nearer bound. nil = 1 for all.
+	Weight func(tenant string) float64
+	// Timer makes the timers of waiting callers, for a Config.Now of another speed than time.Now's; nil = time.NewTimer. Where Now
+	// moves by hand, use [Pool.Enqueue] and [Pool.Tick] instead.
+	Timer func(time.Duration) *time.Timer
+}
+
+// Circuit configures the circuit breaker of each endpoint. Cancellations never count, and neither does what was dispatched before a
+// restart of the engine: when telemetry shows one, an open circuit lets a probe through at once. A Circuit is a plain value.
 type Circuit struct {
 	// Failures in a row that open it. Default 5.
 	Failures int
@@ -190,6 +250,20 @@ func (c Config) WithDefaults() Config {
 		c.Receipts.Sample = 1
 	}
 	c.Weights = c.Weights.WithDefaults()
+	if c.Limit.Adaptive {
+		c.Limit.Learn = c.Limit.Learn.WithDefaults()
+	}
+	if c.Seeds.Max > 0 {
+		c.Seeds = c.Seeds.WithDefaults()
+	}
+	if c.Shares.on() {
+		orDefault(&c.Shares.Memory, time.Minute)
+	}
+	if c.Queue.Max > 0 {
+		orDefault(&c.Queue.Timeout, 30*time.Second)
+		orDefault(&c.Queue.AgeAfter, 10*time.Second)
+		orDefault(&c.Queue.AgedEvery, 8)
+	}
 	return c
 }
 
@@ -262,7 +336,53 @@ func (c Config) Validate() error {
 	if err := c.Caps.Validate(); err != nil {
 		faults = append(faults, fmt.Errorf("router: Config.Caps: %w", err))
 	}
+	if err := c.Limit.Learn.Validate(); err != nil {
+		faults = append(faults, fmt.Errorf("router: Config.Limit: %w", err))
+	}
+	if err := c.Seeds.Validate(); err != nil {
+		faults = append(faults, fmt.Errorf("router: Config.Seeds: %w", err))
+	}
+	if err := c.Shares.admission().Validate(); err != nil {
+		faults = append(faults, fmt.Errorf("router: Config.Shares: %w", err))
+	}
+	if err := c.Queue.admission().Validate(); err != nil {
+		faults = append(faults, fmt.Errorf("router: Config.Queue: %w", err))
+	}
 	return errors.Join(faults...)
+}
+
+// ranks is the number of classes, and rank the place of each, the most important first.
+const ranks = len(classNames)
+
+func (c Class) rank() int {
+	switch c {
+	case ClassSystem:
+		return 0
+	case ClassInteractive:
+		return 1
+	case ClassBatch:
+		return 3
+	case ClassSheddable:
+		return 4
+	}
+	return 2
+}
+
+func (s Shares) admission() admission.SharesConfig {
+	c := admission.SharesConfig{Memory: max(s.Memory, 0)}
+	c.Reserve[ClassSystem.rank()], c.Reserve[ClassInteractive.rank()] = s.System, s.Interactive
+	c.Reserve[ClassStandard.rank()], c.Reserve[ClassBatch.rank()] = s.Standard, s.Batch
+	return c
+}
+
+// on says that anything is kept for anybody.
+func (s Shares) on() bool { return s.System+s.Interactive+s.Standard+s.Batch > 0 }
+
+func (q Queue) admission() admission.QueueConfig {
+	return admission.QueueConfig{
+		Max: q.Max, MaxTokens: q.MaxTokens, Timeout: max(q.Timeout, 0), AgeAfter: max(q.AgeAfter, 0), AgedEvery: max(q.AgedEvery, 0),
+		Classes: ranks,
+	}
 }
 
 // limits are the freshness limits as package telemetry takes them, where zero stands for a default.

@@ -26,6 +26,10 @@ type Decision struct {
 	Degraded bool `json:"degraded,omitempty"`
 	// Probe says that the request finds out whether the endpoint works.
 	Probe bool `json:"probe,omitempty"`
+	// Waited is how long the request was in the queue.
+	Waited time.Duration `json:"waited_ns,omitempty"`
+	// Seed says that nothing but seeds was admitted, and that the request is bound to its endpoint as one.
+	Seed bool `json:"seed,omitempty"`
 	// PolicyFault says that the policy failed to choose, and the fallback rule did.
 	PolicyFault bool `json:"policy_fault,omitempty"`
 	// AffinityLifted says that affinity counted although every candidate was outside its pressure bounds.
@@ -69,7 +73,7 @@ type Shadow struct {
 const tick = time.Millisecond
 
 // open prepares a view of all endpoints for a request.
-func (p *Pool) open(req *Request, now int64) *View {
+func (p *Pool) open(req *Request, at time.Time, now int64) *View {
 	v := p.views.Get().(*View)
 	v.request, v.now, v.tries = *req, now-now%int64(tick), 0
 	v.req = &v.request
@@ -80,7 +84,9 @@ func (p *Pool) open(req *Request, now int64) *View {
 	}
 	v.sized = score.Request{Prompt: float64(v.size.prompt), Output: float64(v.size.output), Adapter: v.adapter != 0}
 	v.plain, v.replicas = len(req.Exclude) == 0 && v.adapter == 0, float64(p.cfg.Replicas)
-	v.capped = p.cfg.Caps.Waiting > 0 || p.cfg.Caps.Endpoint > 0
+	v.capped = p.cfg.Caps.Waiting > 0 || p.cfg.Caps.Endpoint > 0 || p.cfg.Limit.Adaptive
+	v.setDeadline(at)
+	v.payer = p.payer(req)
 	v.session, v.lead = 0, 0
 	if req.Session != "" {
 		v.session = xxhash.Sum64String(req.Session) | 1
@@ -95,7 +101,7 @@ func (p *Pool) open(req *Request, now int64) *View {
 // look reads every endpoint anew. The order matters: whatever is granted after the counters were read shows in them when the
 // lease is to be granted.
 func (p *Pool) look(v *View) {
-	v.outdated = false
+	v.outdated, v.changed, v.blocked, v.dropped = false, v.changed[:0], false, false
 	version := p.version.Load()
 	v.grants = p.grants.Load()
 	v.number, v.draws, v.stream = v.grants+1, 0, 0
@@ -103,7 +109,7 @@ func (p *Pool) look(v *View) {
 		v.set = set
 		clear(v.cands[:cap(v.cands)]) // whatever was kept was of another set
 	}
-	v.tenants = p.openOf(v.req.Tenant)
+	v.tenant = p.openOf(v.payer)
 	if v.req.Prefix.Blocks() > 0 {
 		v.match = p.index.Match(v.req.Prefix, v.match) // after the set: every member of it has its slot
 	} else {
@@ -140,6 +146,9 @@ func (p *Pool) rejected(v *View, late bool, d Decision) *RejectError {
 
 // because is the one reason for which every endpoint is left out.
 func (v *View) because() Reason {
+	if v.unbound {
+		return SeedUnbound
+	}
 	if len(v.cands) == 0 {
 		return NoReason
 	}
@@ -167,6 +176,10 @@ func (v *View) choose(policy Policy) (at int, fault bool) {
 	if at, ok := ask(policy, v); ok {
 		return at, false
 	}
+	if v.seeding { // bound to an idle endpoint, or not admitted
+		v.unbound = true
+		return -1, true
+	}
 	return v.LeastOutstanding(), true
 }
 
@@ -190,6 +203,14 @@ func (v *View) rejection() error {
 	if v.eligible > 0 {
 		if v.cfg.FailClosed && v.degraded {
 			return ErrTelemetryIncomplete
+		}
+		if v.hopeless() {
+			return ErrDeadline
+		}
+		for i := range v.cands {
+			if v.cands[i].limit == SeedTelemetry {
+				return ErrTelemetryIncomplete
+			}
 		}
 		return ErrSaturated
 	}
@@ -222,6 +243,8 @@ type verdict struct {
 	withheld             Reason
 	degraded             bool
 	probe                bool
+	seed                 bool
+	waited               time.Duration
 	fault                bool
 	lifted               bool
 	shadow               *Shadow
@@ -232,7 +255,7 @@ type verdict struct {
 func (v *View) verdict(full bool) verdict {
 	d := verdict{
 		number: v.number, degraded: v.degraded, fault: v.fault, lifted: v.lifted,
-		considered: int32(v.choosable), excluded: int32(len(v.cands) - v.choosable),
+		seed: v.seeding && v.at >= 0, considered: int32(v.choosable), excluded: int32(len(v.cands) - v.choosable),
 	}
 	if v.at >= 0 {
 		c := &v.cands[v.at]
@@ -263,8 +286,9 @@ func (v *View) verdict(full bool) verdict {
 func (p *Pool) decision(d *verdict, id, incarnation string, at time.Time) Decision {
 	out := Decision{
 		Number: d.number, At: at, Policy: p.cfg.Policy.Name(), Endpoint: id, Incarnation: incarnation, Degraded: d.degraded,
-		Probe: d.probe, PolicyFault: d.fault, AffinityLifted: d.lifted, Freshness: d.freshness, Age: d.age, Cached: d.cached,
-		Withheld: d.withheld, Terms: d.terms, RunnerUp: d.runnerUp, RunnerUpTotal: d.runnerUpTotal, TieWindow: ms(p.cfg.TieWindow),
+		Probe: d.probe, Seed: d.seed, Waited: d.waited, PolicyFault: d.fault, AffinityLifted: d.lifted,
+		Freshness: d.freshness, Age: d.age, Cached: d.cached, Withheld: d.withheld, Terms: d.terms, RunnerUp: d.runnerUp,
+		RunnerUpTotal: d.runnerUpTotal, TieWindow: ms(p.cfg.TieWindow),
 		Considered: int(d.considered), Excluded: int(d.excluded), Candidates: d.candidates,
 	}
 	if d.shadow != nil {
@@ -299,7 +323,7 @@ func (p *Pool) Score(req Request) (Decision, error) {
 		return Decision{}, err
 	}
 	t, now := p.now()
-	v := p.open(&req, now)
+	v := p.open(&req, t, now)
 	defer p.close(v)
 	v.at, v.fault = v.choose(p.cfg.Policy) // not counted: a Score leaves no trace
 	d := p.decisionOf(v, t)

@@ -30,6 +30,22 @@
 // ones do not count at all. A missing figure is never zero: it counts as the mean of the fresh ones, and never less than the pool's own
 // leases. What was sent after a snapshot was taken is added to it, what has ended since is taken off.
 //
+// # Who is admitted
+//
+// Caps ([Config].Caps) are checked inside the decision, so that none is ever passed and nothing is refused that fits somewhere.
+// What else limits admission is off by default, and checked in the same step:
+//
+//   - [Limit] learns for each endpoint how many requests it should have at once.
+//   - [Shares] keeps a part of the capacity for the classes that use it, against less important ones.
+//   - Seeds: while requests wait on engines, nothing is admitted but a few requests, each bound to an endpoint that is known to be idle.
+//   - A deadline is refused where it cannot be met, at once: [ErrDeadline].
+//
+// With [Queue], a request that finds no room waits in front of the pool, and whatever makes room (the end of a lease, a snapshot,
+// an endpoint) hands it on directly, in the order of classes, tenants' fair shares by tokens, and arrival; one who fits nowhere holds
+// nobody up who does, and a newcomer passes nobody by. [Pool.Reserve] waits; a host that would rather not wait in it uses
+// [Pool.Enqueue], whose [Ticket] tells when it is done, and [Pool.Tick], which lets time do its part. The errors are the same
+// whether a request has waited or not.
+//
 // # Concurrency
 //
 // All methods of Pool and Lease may be called from any goroutine. A decision is computed without a lock and committed

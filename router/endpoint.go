@@ -109,9 +109,11 @@ type live struct {
 
 	_ [64]byte
 
+	number          uint64 // no other incarnation of the pool has it
 	id, incarnation string
 	conf            atomic.Pointer[Endpoint] // never written to; replaced as a whole by SetEndpoints and Add
 	store           *telemetry.Store
+	limiter         *limiter // nil = off
 	holder          prefix.Holder
 	adapters        adapterMemory
 	reporting       sync.Mutex   // held while a snapshot is taken

@@ -14,12 +14,12 @@ var (
 	ErrTooLong = errors.New("router: the prompt is longer than the memory of every endpoint")
 	// ErrSaturated: endpoints could serve it, and every one of them, or the pool, is at a cap.
 	ErrSaturated = errors.New("router: every endpoint is at a cap")
-	// ErrQueueFull: the queue in front of the pool has no place left. For routers with a queue; a Pool has none yet.
+	// ErrQueueFull: the queue in front of the pool has no place left. See Config.Queue.
 	ErrQueueFull = errors.New("router: the queue is full")
-	// ErrQueueTimeout: it waited as long as the queue allows. For routers with a queue; a Pool has none yet.
+	// ErrQueueTimeout: it waited as long as the queue allows.
 	ErrQueueTimeout = errors.New("router: waited too long in the queue")
-	// ErrDeadline: its deadline has passed.
-	ErrDeadline = errors.New("router: the deadline has passed")
+	// ErrDeadline: its deadline has passed, or will have passed wherever it could be served.
+	ErrDeadline = errors.New("router: the deadline cannot be met")
 	// ErrTelemetryIncomplete: no endpoint has usable telemetry, and the pool is told to fail closed.
 	ErrTelemetryIncomplete = errors.New("router: telemetry is incomplete")
 )
@@ -64,16 +64,29 @@ func RejectCodes() []string {
 	return all[:]
 }
 
+// sentinels are the reasons in the order of their codes.
+func sentinels() [len(rejections) - 1]error {
+	return [...]error{ErrNoEndpoints, ErrTooLong, ErrSaturated, ErrQueueFull, ErrQueueTimeout, ErrDeadline, ErrTelemetryIncomplete}
+}
+
 // rejection is the index of a sentinel in rejections.
 func rejection(reason error) int {
-	for i, err := range [...]error{
-		ErrNoEndpoints, ErrTooLong, ErrSaturated, ErrQueueFull, ErrQueueTimeout, ErrDeadline, ErrTelemetryIncomplete,
-	} {
+	for i, err := range sentinels() {
 		if errors.Is(reason, err) {
 			return i
 		}
 	}
 	return len(rejections) - 1
+}
+
+// reasonOf is the sentinel of a code; nil for an unknown one.
+func reasonOf(code string) error {
+	for i, err := range sentinels() {
+		if rejections[i] == code {
+			return err
+		}
+	}
+	return nil
 }
 
 func rejectCode(reason error) string { return rejections[rejection(reason)] }

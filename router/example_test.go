@@ -218,3 +218,42 @@ func ExamplePool_Reserve_affinity() {
 	// Output:
 	// idle holds 4096 tokens, which saves 133 ms
 }
+
+// A full pool with a queue: the request waits, and gets the room of the one that ends.
+func ExamplePool_Enqueue() {
+	now := time.Unix(0, 0)
+	pool, err := router.New(router.Config{
+		Now:   func() time.Time { return now },
+		Caps:  admission.Caps{Aggregate: 1},
+		Queue: router.Queue{Max: 2, Timeout: 10 * time.Second},
+	})
+	if err != nil {
+		panic(err)
+	}
+	if err := pool.Add(router.Endpoint{ID: "a"}); err != nil {
+		panic(err)
+	}
+	first, err := pool.Enqueue(router.Request{PromptTokens: 100})
+	if err != nil {
+		panic(err)
+	}
+	second, err := pool.Enqueue(router.Request{PromptTokens: 100})
+	if err != nil {
+		panic(err)
+	}
+	lease, _ := first.Lease()
+	fmt.Println("first:", lease.Endpoint().ID)
+	lease, err = second.Lease()
+	fmt.Println("second waits:", lease == nil && err == nil)
+
+	lease, _ = first.Lease()
+	lease.Done(router.Usage{})
+	<-second.Done()
+	lease, _ = second.Lease()
+	fmt.Println("second:", lease.Endpoint().ID)
+	lease.Done(router.Usage{})
+	// Output:
+	// first: a
+	// second waits: true
+	// second: a
+}

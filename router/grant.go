@@ -5,17 +5,15 @@ import (
 	"fmt"
 	"math"
 	"time"
-
-	"github.com/isobar-go/isobar/reserve"
-	"github.com/isobar-go/isobar/telemetry"
 )
 
 // maxTries is how often a decision may be overtaken before it is made under the lock.
 const maxTries = 4
 
 // Reserve chooses an endpoint and records req's cost against it in one atomic step: nobody chooses on a view that misses
-// a lease already granted. It does not wait. The error is a [*RejectError], or says which field of the request is out of
-// range, or is ctx's own when ctx is done already.
+// a lease already granted. With Config.Queue it waits for room, no longer than ctx, the queue's Timeout and the request's Deadline;
+// else it does not wait. The error is a [*RejectError], or says which field of the request is out of range, or is ctx's own when
+// ctx is done.
 //
 // The view is read and the choice made without a lock. The lease is then granted under one, provided that none was granted
 // meanwhile; else the endpoints concerned are looked at again and the choice is made anew.
@@ -26,21 +24,49 @@ func (p *Pool) Reserve(ctx context.Context, req Request) (*Lease, error) {
 	if err := req.Validate(); err != nil {
 		return nil, err
 	}
-	t, now := p.now()
-	full := p.sample()
-	v := p.open(&req, now)
-	defer p.close(v)
-	if req.late(t) {
-		return nil, p.reject(v, true, t, full)
+	l, t, err := p.enter(&req, true)
+	if t != nil {
+		return t.wait(ctx)
+	}
+	return l, err
+}
+
+// attempt is a request that was tried to be placed. Exactly one of lease, reason and err is set.
+type attempt struct {
+	view   *View // to be closed
+	at     time.Time
+	full   bool
+	lease  *Lease
+	reason error // a sentinel: why it was not placed
+	late   bool
+	waited time.Duration // in the queue
+	err    error         // a fault
+}
+
+// serve places a request, or says why not.
+func (p *Pool) serve(req *Request, at time.Time, now int64, full bool) (*Lease, error) {
+	a := p.attempt(req, at, now, full)
+	return p.tellAttempt(&a)
+}
+
+// attempt tries to place a request. What it returns must be concluded, or its view closed.
+func (p *Pool) attempt(req *Request, at time.Time, now int64, full bool) (a attempt) {
+	v := p.open(req, at, now)
+	a = attempt{view: v, at: at, full: full}
+	if a.late = req.late(at); a.late {
+		a.reason = ErrDeadline
+		return a
 	}
 	l := &Lease{pool: p, began: now}
 	for v.at, v.fault = p.choose(v); ; v.at, v.fault = p.choose(v) {
 		if v.at < 0 {
-			return nil, p.reject(v, false, t, full)
+			a.reason = v.rejection()
+			return a
 		}
-		granted, err := p.grant(v, l, t)
+		granted, err := p.grant(v, l, at)
 		if err != nil {
-			return nil, err
+			a.err = err
+			return a
 		}
 		if granted {
 			break
@@ -52,10 +78,41 @@ func (p *Pool) Reserve(ctx context.Context, req Request) (*Lease, error) {
 	if p.cfg.Shadow != nil {
 		l.verdict.shadow = p.shadow(v)
 	}
-	if full {
-		l.receipt = p.decided(v, l)
+	a.lease = l
+	return a
+}
+
+// conclude turns an attempt into what its caller gets, and makes the receipt that the observer is to be told, if any.
+func (p *Pool) conclude(a *attempt) (l *Lease, told *Receipt, err error) {
+	v := a.view
+	defer p.close(v)
+	switch {
+	case a.err != nil:
+		return nil, nil, a.err
+	case a.lease == nil:
+		r := p.reject(v, a.late, a.at, a.full)
+		r.Decision.Waited = a.waited
+		if a.full {
+			told = p.receipt(v, r.Decision)
+			told.Rejected = r.Code()
+		}
+		return nil, told, r
 	}
-	return l, nil
+	a.lease.verdict.waited = a.waited
+	if a.full {
+		told = p.decided(v, a.lease)
+		a.lease.receipt = told
+	}
+	return a.lease, told, nil
+}
+
+// tellAttempt concludes an attempt and tells the observer.
+func (p *Pool) tellAttempt(a *attempt) (*Lease, error) {
+	l, told, err := p.conclude(a)
+	if told != nil {
+		p.tell(func(o Observer) { o.Decided(told) })
+	}
+	return l, err
 }
 
 // grant makes the lease if the view still holds. Otherwise it notes what has changed and reports false: the view must be brought
@@ -76,21 +133,31 @@ func (p *Pool) grant(v *View, l *Lease, t time.Time) (bool, error) {
 			return false, nil
 		}
 	}
-	if !p.countTenant(v.req.Tenant, l) {
-		v.tenants = p.cfg.Caps.Tenant
-		v.finalize() // nobody can be chosen now
+	v.outdated = true // where one of these has been used up meanwhile, everything is looked at again
+	if !p.countTenant(v, l) {
 		return false, nil
 	}
-	c, e := &v.cands[v.at], v.set.list[v.at].live
-	cost := reserve.Cost{Prefill: v.size.prompt, Decode: v.size.output, KV: v.size.prompt + v.size.output}
-	if c.freshness == telemetry.Fresh {
-		cost.Prefill -= c.cached // cached there, whether or not it counted in the choice
+	if !p.shares.take(v, l) {
+		p.uncountTenant(l)
+		return false, nil
 	}
+	if v.seeding && !p.gate.hold(v) {
+		p.uncountTenant(l)
+		p.shares.give(l, v.now)
+		return false, nil
+	}
+	v.outdated = false
+	c, e := &v.cands[v.at], v.set.list[v.at].live
 	n, before := p.grants.Load(), e.grantNo.Load()
 	e.grantNo.Store(n + 1) // before the account changes, whose version tells readers to look again
-	if err := e.account.Reserve(&l.account, t, cost); err != nil {
+	err := e.account.Reserve(&l.account, t, v.costOf(c))
+	if v.seeding {
+		p.gate.settle(v, err == nil)
+	}
+	if err != nil {
 		e.grantNo.Store(before)
 		p.uncountTenant(l)
+		p.shares.give(l, v.now)
 		return false, fmt.Errorf("router: endpoint %q: %w", e.id, err)
 	}
 	l.endpoint, l.conf = e, e.conf.Load()
@@ -101,7 +168,7 @@ func (p *Pool) grant(v *View, l *Lease, t time.Time) (bool, error) {
 	l.due = c.due
 	e.chosen.Add(1)
 	p.log[n%grantLog] = int32(v.at)
-	if v.size.prompt > 0 && p.prompts.learn(float64(cost.Prefill)) {
+	if v.size.prompt > 0 && p.prompts.learn(float64(l.account.Cost().Prefill)) {
 		p.mean.Store(math.Float64bits(p.prompts.published))
 	}
 	p.grants.Store(n + 1)
@@ -131,7 +198,7 @@ func (p *Pool) refresh(v *View) {
 		v.read(int(i))
 		ordinary = ordinary && v.flags[i] == isEligible|isUsable|isObserved|isCosted
 	}
-	v.tenants = p.openOf(v.req.Tenant)
+	v.tenant = p.openOf(v.payer)
 	v.number, v.draws, v.stream = v.grants+1, 0, 0
 	if ordinary { // nothing that finalize would look for has changed but the costs
 		v.bound()
@@ -140,18 +207,13 @@ func (p *Pool) refresh(v *View) {
 	v.finalize()
 }
 
-func (p *Pool) reject(v *View, late bool, t time.Time, full bool) error {
+func (p *Pool) reject(v *View, late bool, t time.Time, full bool) *RejectError {
 	v.at, v.fault = -1, false
 	d := v.verdict(full)
 	err := p.rejected(v, late, p.decision(&d, "", "", t))
 	p.counters.rejected[rejection(err.Reason)].Add(1)
 	if err.Reason == ErrSaturated {
 		p.drain.measure(v.now, v.set)
-	}
-	if full {
-		r := p.receipt(v, err.Decision)
-		r.Rejected = err.Code()
-		p.tell(func(o Observer) { o.Decided(r) })
 	}
 	return err
 }

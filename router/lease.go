@@ -76,6 +76,9 @@ type Lease struct {
 	verdict  verdict
 	receipt  *Receipt
 	tenant   uint64 // hash; 0 = not counted
+	size     int64  // tokens counted for it
+	class    uint8  // rank of its class, where shares are kept
+	share    int64  // tokens taken of its share; 0 = not counted
 	began    int64  // ns on the pool's scale
 	started  atomic.Int64
 	first    atomic.Int64
@@ -123,8 +126,10 @@ func (l *Lease) FirstToken() {
 	}
 	t, now := l.pool.now()
 	if l.first.CompareAndSwap(0, max(now, 1)) {
+		l.prefilled()
 		l.account.FirstToken(t)
 		l.alive(now)
+		l.pool.sooner()
 	}
 }
 
@@ -136,20 +141,31 @@ func (l *Lease) Progress(tokens int) {
 	}
 	for old := l.tokens.Load(); int64(tokens) > old; old = l.tokens.Load() {
 		if l.tokens.CompareAndSwap(old, int64(tokens)) {
+			l.endpoint.limiter.serve(int64(tokens) - old)
 			break
 		}
 	}
 	t, now := l.pool.now()
-	l.first.CompareAndSwap(0, max(now, 1))
+	first := l.first.CompareAndSwap(0, max(now, 1))
+	if first {
+		l.prefilled()
+	}
 	l.account.Progress(t, int64(tokens))
 	l.alive(now)
+	if first {
+		l.pool.sooner()
+	}
 }
+
+// prefilled counts the tokens of the prompt that were computed.
+func (l *Lease) prefilled() { l.endpoint.limiter.serve(l.account.Cost().Prefill) }
 
 // alive closes the circuit that the lease was to probe: tokens have shown that the endpoint works, however long the rest takes.
 func (l *Lease) alive(now int64) {
 	if l.half.Load() && l.half.CompareAndSwap(true, false) {
 		l.endpoint.circuit.record(&l.pool.cfg.Circuit, now, l.began, true, false)
 		l.endpoint.probing.Add(-1)
+		l.pool.happened()
 	}
 }
 
@@ -194,8 +210,15 @@ func (l *Lease) end(out Outcome) {
 		e.completed.Add(1)
 		e.refused.clear(l.began)
 	}
+	if e.limiter != nil && out.Cause == Completed {
+		e.limiter.serve(out.Usage.OutputTokens - l.tokens.Load())
+		if out.Usage.OutputTokens > 0 && l.first.Load() == 0 {
+			l.prefilled()
+		}
+	}
 	l.account.Release(t)
 	p.uncountTenant(l)
+	p.shares.give(l, now)
 	probe := l.half.Swap(false)
 	if out.Cause == Completed || out.Cause == Failed || probe && out.Cause == Refused { // who refuses is alive
 		e.circuit.record(&p.cfg.Circuit, now, l.began, probe, out.Cause == Failed)
@@ -206,6 +229,7 @@ func (l *Lease) end(out Outcome) {
 	if l.due {
 		e.probeAt.Store(now)
 	}
+	p.happened() // before the observer is told, who may ask for more
 	if l.receipt != nil {
 		p.ended(l, out, now)
 	}

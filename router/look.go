@@ -57,7 +57,7 @@ func (v *View) read(i int) {
 	c.own, c.unobserved, c.lastChosen = sums.Live, sums.Unobserved.Requests, e.grantNo.Load()
 	c.class = [figures]telemetry.Class{}
 	c.barrier, c.cap, c.limit, c.withheld, c.half, c.due = NoReason, NoReason, NoReason, NoReason, false, false
-	c.occupied = rep.kvOccupied
+	c.occupied, c.most = rep.kvOccupied, e.limitOf()
 	if c.load.KVCapacity = rep.kvCapacity; c.load.KVCapacity == 0 {
 		c.load.KVCapacity = float64(kind.profile.KVCapacity)
 	}
@@ -151,7 +151,8 @@ func (v *View) readPlain(i int, m *member, c *cand, rep *reported, sums *reserve
 	c.load.KV = ownKV + float64(weight*(kv-ownKV))
 	c.load.KVCapacity, c.load.KVShare = capacity, 0
 	if c.cap = NoReason; v.capped {
-		c.cap = capReason(v.cfg.Caps.CheckEndpoint(requests, waiting))
+		c.most = m.limitOf()
+		c.cap = v.capOf(c, requests, waiting)
 	}
 	v.load[i] = requests
 	v.pricePlain(i, m, c)
@@ -188,12 +189,16 @@ func (v *View) pricePlain(i int, m *member, c *cand) {
 	v.price(i, false)
 }
 
-func capReason(verdict admission.Verdict) Reason {
-	switch verdict {
+// capOf is the cap of its own that a candidate with that load is at.
+func (v *View) capOf(c *cand, requests, waiting float64) Reason {
+	switch v.cfg.Caps.CheckEndpoint(requests, waiting) {
 	case admission.OverWaiting:
 		return CapWaiting
 	case admission.OverEndpoint:
 		return CapEndpoint
+	}
+	if c.most > 0 && requests >= float64(c.most) {
+		return CapAdaptive
 	}
 	return NoReason
 }
@@ -307,7 +312,7 @@ func (v *View) settle(i int, c *cand, age *[figures]int64, suspect, observed, av
 	case telemetry.Stale:
 		waiting = float64(replicas * float64(c.unobserved)) // the ledger's part of the queue
 	}
-	if c.cap = capReason(v.cfg.Caps.CheckEndpoint(requests, waiting)); c.cap != NoReason {
+	if c.cap = v.capOf(c, requests, waiting); c.cap != NoReason {
 		f |= isCapped
 	}
 

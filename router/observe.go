@@ -51,6 +51,7 @@ func (p *Pool) ObserveAnswer(l *Lease, s telemetry.Snapshot) error {
 
 // report takes a snapshot of an endpoint, which came with the answer to a lease's request, or by itself.
 func (p *Pool) report(l *live, s telemetry.Snapshot, answered *reserve.Lease) telemetry.Result {
+	defer p.happened() // after the lock
 	now := p.cfg.Now()
 	l.reporting.Lock()
 	defer l.reporting.Unlock()
@@ -78,13 +79,18 @@ func (p *Pool) report(l *live, s telemetry.Snapshot, answered *reserve.Lease) te
 		p.index.Clear(l.holder)
 		l.adapters.clear()
 		l.account.Restart(observedAt)
+		l.circuit.restarted(p.since(observedAt), p.since(now))
 	}
 	rep := digestState(l.store.State(), p.since, p.cfg.Freshness.StaleAfter)
 	l.reported.Store(rep)
+	if l.limiter != nil && rep.counted {
+		l.limiter.observe(p.since(l.store.State().Running.ObservedAt()), l.store.State().Running, l.account.Sums().Live.Requests)
+	}
 	if rep.counted {
 		if rep.countsAt != p.since(observedAt) {
 			answered = nil // the counts are those of another report
 		}
+		p.gate.observed(l, rep.countsAt)
 		l.account.ObserveAnswer(p.base.Add(time.Duration(rep.countsAt)), answered)
 	}
 	l.told = l.account.Version()

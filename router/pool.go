@@ -13,6 +13,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/isobar-go/isobar/admission"
 	"github.com/isobar-go/isobar/prefix"
 	"github.com/isobar-go/isobar/reserve"
 	"github.com/isobar-go/isobar/score"
@@ -24,8 +25,8 @@ import (
 type Router interface {
 	// Score ranks every endpoint for req and changes nothing.
 	Score(req Request) (Decision, error)
-	// Reserve chooses an endpoint and records req's cost against it in one atomic step. A Pool does not wait; a router with a
-	// queue may, no longer than ctx. It fails with ctx's error when ctx is done.
+	// Reserve chooses an endpoint and records req's cost against it in one atomic step. It waits only if a queue is
+	// configured, and then no longer than ctx and the queue's limit. It fails with ctx's error when ctx is done.
 	Reserve(ctx context.Context, req Request) (*Lease, error)
 	// Release ends a lease. Any later call for the same lease does nothing.
 	Release(l *Lease, out Outcome)
@@ -62,13 +63,18 @@ type Pool struct {
 
 	_ [64]byte
 
-	// tenantMu guards tenants; taken inside decide or alone, and only with Caps.Tenant.
+	// tenantMu guards tenants; taken inside decide or alone, and only with caps on tenants.
 	tenantMu sync.Mutex
-	tenants  map[uint64]int // open requests by tenant hash
+	tenants  map[uint64]admission.Open // by tenant hash
 
-	// admin serialises changes of the endpoint set, and guards retired.
+	gate   *gate   // of seeds; nil = off
+	shares *shares // nil = none
+	queue  *queue  // nil = off
+
+	// admin serialises changes of the endpoint set, and guards retired and numbers.
 	admin   sync.Mutex
 	retired retired
+	numbers uint64 // of the newest live
 
 	draws    atomic.Uint64 // requests seen by the sampler
 	counters counters
@@ -148,14 +154,23 @@ func New(cfg Config) (*Pool, error) {
 	}
 	p := &Pool{
 		cfg: cfg, given: given, model: score.NewModel(cfg.Weights, cfg.limits()), base: cfg.Now(), index: index, ledger: ledger,
-		tenants: map[uint64]int{}, decay: newDecay(float64(cfg.Freshness.Decay)),
+		tenants: map[uint64]admission.Open{}, decay: newDecay(float64(cfg.Freshness.Decay)),
+	}
+	if p.gate, err = newGate(&cfg); err != nil {
+		return nil, fmt.Errorf("router: Config.Seeds: %w", err)
+	}
+	if p.shares, err = newShares(&cfg); err != nil {
+		return nil, fmt.Errorf("router: Config.Shares: %w", err)
+	}
+	if p.queue, err = newQueue(&cfg); err != nil {
+		return nil, fmt.Errorf("router: Config.Queue: %w", err)
 	}
 	p.fingerprint = fingerprint(cfg)
 	p.prompts = promptMean{exact: float64(cfg.MeanPromptTokens), published: float64(cfg.MeanPromptTokens)}
 	p.mean.Store(math.Float64bits(p.prompts.published))
 	p.set.Store(newSet(nil))
 	p.views.New = func() any {
-		return &View{cfg: &p.cfg, model: p.model, decay: p.decay, clock: p.clock}
+		return &View{cfg: &p.cfg, model: p.model, decay: p.decay, clock: p.clock, gate: p.gate, shares: p.shares}
 	}
 	return p, nil
 }
@@ -186,6 +201,7 @@ func (p *Pool) SetEndpoints(endpoints []Endpoint) error {
 		}
 		seen[e.ID] = true
 	}
+	defer p.happened()
 	p.admin.Lock()
 	defer p.admin.Unlock()
 	old := p.set.Load()
@@ -203,6 +219,7 @@ func (p *Pool) Add(e Endpoint) error {
 	if err := e.Validate(); err != nil {
 		return err
 	}
+	defer p.happened()
 	p.admin.Lock()
 	defer p.admin.Unlock()
 	old := p.set.Load()
@@ -214,6 +231,7 @@ func (p *Pool) Add(e Endpoint) error {
 // Remove takes an endpoint out of the pool. Its open leases stay valid and end as usual; they touch nothing of a later
 // incarnation with the same ID. An unknown ID is an error.
 func (p *Pool) Remove(id string) error {
+	defer p.happened()
 	p.admin.Lock()
 	defer p.admin.Unlock()
 	old := p.set.Load()
@@ -233,10 +251,12 @@ func (p *Pool) adopt(old *endpointSet, e Endpoint) *live {
 		p.boundIndex(l, capacity)
 		return l
 	}
-	l := &live{id: e.ID, incarnation: e.Incarnation, account: p.ledger.Account(e.ID, e.Incarnation)}
+	p.numbers++
+	l := &live{number: p.numbers, id: e.ID, incarnation: e.Incarnation, account: p.ledger.Account(e.ID, e.Incarnation)}
 	l.conf.Store(&e)
 	l.store = telemetry.NewStore(telemetry.StoreConfig{Limits: p.cfg.limits(), FrozenAfter: p.cfg.frozenAfter()})
 	l.reported.Store(&reported{})
+	l.limiter = newLimiter(&p.cfg)
 	l.changes.Store(2)
 	l.told = l.account.Version()
 	l.holder = p.index.Add(capacity)
@@ -267,6 +287,7 @@ func (p *Pool) replace(old *endpointSet, list []*live) {
 			p.retired.list = append(p.retired.list, l)
 			p.ledger.Close(l.account)
 			p.index.Remove(l.holder)
+			p.gate.forget(l)
 		}
 	}
 }
@@ -281,6 +302,7 @@ func (p *Pool) Ready(id string) error { return p.setReadiness(id, stateReady) }
 func (p *Pool) Sleep(id string) error { return p.setReadiness(id, stateAsleep) }
 
 func (p *Pool) setReadiness(id string, state int32) error {
+	defer p.happened()
 	p.admin.Lock()
 	defer p.admin.Unlock()
 	l := p.set.Load().byID[id]
@@ -321,6 +343,6 @@ func fingerprint(c Config) uint64 {
 		shadow = c.Shadow.Name()
 	}
 	policy := c.Policy.Name()
-	c.Policy, c.Shadow, c.Now, c.Receipts.Observer = nil, nil, nil, nil
+	c.Policy, c.Shadow, c.Now, c.Receipts.Observer, c.Queue = nil, nil, nil, nil, Queue{}
 	return xxhash.Sum64String(fmt.Sprintf("%s\x00%s\x00%+v", policy, shadow, c))
 }

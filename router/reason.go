@@ -32,9 +32,24 @@ const (
 	// CapWaiting, CapEndpoint: it is at that cap.
 	CapWaiting
 	CapEndpoint
-	// CapAggregate, CapTenant: the pool is at that cap.
+	// CapAggregate, CapTenant, CapTenantTokens: the pool is at that cap.
 	CapAggregate
 	CapTenant
+	CapTenantTokens
+	// CapShare: what is left is reserved for classes of more importance.
+	CapShare
+	// CapAdaptive: it has as many requests as its adaptive limit allows.
+	CapAdaptive
+	// MissesDeadline: its predicted completion there is after its deadline.
+	MissesDeadline
+	// SeedOnly: requests wait in the pool, and nothing but a seed for an idle endpoint is admitted, which this one is not.
+	SeedOnly
+	// SeedSpent: it was given its seeds, and has not reported since, or rests before the next.
+	SeedSpent
+	// SeedTelemetry: seeds need complete and fresh readings of every endpoint, and some are missing.
+	SeedTelemetry
+	// SeedUnbound: the policy did not choose the endpoint that the seed was bound to.
+	SeedUnbound
 
 	// WithheldNotFresh: its load readings are not fresh, so nothing is known of its cache either.
 	WithheldNotFresh
@@ -50,6 +65,9 @@ var reasonNames = [...]string{
 	TooLong: "too-long", CircuitOpen: "circuit-open", Unhealthy: "unhealthy", Excluded: "excluded", Probing: "probing",
 	UnobservedLimit: "unobserved-max", TelemetryMissing: "telemetry-incomplete", CapWaiting: "cap-waiting",
 	CapEndpoint: "cap-endpoint", CapAggregate: "cap-aggregate", CapTenant: "cap-tenant",
+	CapTenantTokens: "cap-tenant-tokens", CapShare: "cap-share", CapAdaptive: "cap-adaptive",
+	MissesDeadline: "misses-deadline", SeedOnly: "seed-only",
+	SeedSpent: "seed-spent", SeedTelemetry: "seed-telemetry", SeedUnbound: "seed-unbound",
 	WithheldNotFresh: "not-fresh", WithheldWaiting: "waiting", WithheldKV: "kv", WithheldQueueDelay: "queue-delay",
 	WithheldLead: "lead",
 }

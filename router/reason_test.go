@@ -162,7 +162,7 @@ func TestADeadlineIsRejectedForNothingElse(t *testing.T) {
 	require.NoError(t, p.Add(router.Endpoint{ID: "a", Models: []string{"x"}}))
 	r := rejected(t, p, router.Request{Model: "z", Deadline: c.now()}, router.ErrDeadline)
 	require.Equal(t, router.NoReason, r.Because)
-	require.EqualError(t, r, "router: the deadline has passed")
+	require.EqualError(t, r, "router: the deadline cannot be met")
 }
 
 func TestReserveWithoutAContext(t *testing.T) {

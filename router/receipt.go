@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/bits"
 	"time"
 
@@ -12,7 +13,8 @@ import (
 )
 
 // Observer is told of sampled decisions and of how they ended. It is called by the goroutine that reserves or releases,
-// outside every lock, and should be quick; a panic of it is survived and counted. Receipts are shared: do not write to
+// outside every lock, and must be quick: a request that has waited in the queue is handed over after it was told, so that an observer
+// that waits for room itself would wait for that one. A panic of it is survived and counted. Receipts are shared: do not write to
 // them. See [JSONLines] and [SlogObserver] for observers that write.
 type Observer interface {
 	// Decided is told of a granted or rejected request.
@@ -39,9 +41,17 @@ type Receipt struct {
 	// PromptTokens and OutputTokens are the sizes that were decided on; Adapter says whether one was needed.
 	PromptTokens int64 `json:"prompt_tokens"`
 	OutputTokens int64 `json:"output_tokens"`
-	Adapter      bool  `json:"adapter,omitempty"`
+	// OutputGuessed says that OutputTokens is the pool's own guess.
+	OutputGuessed bool `json:"output_guessed,omitempty"`
+	Adapter       bool `json:"adapter,omitempty"`
 	// TenantOpen is the number of open requests of the tenant before, where tenants are capped.
 	TenantOpen int `json:"tenant_open,omitempty"`
+	// TenantTokens is the sum of their tokens.
+	TenantTokens int64 `json:"tenant_tokens,omitempty"`
+	// OverShare says that what was left was reserved for more important classes.
+	OverShare bool `json:"over_share,omitempty"`
+	// RemainingMS is the time to the request's deadline, ms; 0 = it has none.
+	RemainingMS float64 `json:"remaining_ms,omitempty"`
 	// Config identifies the settings that decided: equal numbers, equal settings of one version of this package. Policies
 	// count by name.
 	Config uint64 `json:"config,string"`
@@ -80,14 +90,19 @@ func sizeBucket(tokens int64) int64 {
 }
 
 func (p *Pool) receipt(v *View, d Decision) *Receipt {
+	remaining := v.remaining
+	if math.IsInf(remaining, 1) {
+		remaining = 0
+	}
 	return &Receipt{
-		Decision: d, RequestID: v.req.ID, Class: v.req.Class, SizeBucket: sizeBucket(v.size.prompt),
+		RemainingMS: remaining, OverShare: v.blocked, Decision: d, RequestID: v.req.ID, Class: v.req.Class, SizeBucket: sizeBucket(v.size.prompt),
 		Tenant: tenantHash(v.req.Tenant), Session: v.session, Prefix: v.lead, PromptTokens: v.size.prompt,
-		OutputTokens: v.size.output, Adapter: v.adapter != 0, TenantOpen: v.tenants, Config: p.fingerprint,
+		OutputTokens: v.size.output, OutputGuessed: v.size.guessed, Adapter: v.adapter != 0,
+		TenantOpen: v.tenant.Requests, TenantTokens: v.tenant.Tokens, Config: p.fingerprint,
 	}
 }
 
-// decided makes the receipt of a granted lease and tells the observer.
+// decided makes the receipt of a granted lease.
 func (p *Pool) decided(v *View, l *Lease) *Receipt {
 	cost := l.account.Cost()
 	r := p.receipt(v, l.Decision())
@@ -96,7 +111,6 @@ func (p *Pool) decided(v *View, l *Lease) *Receipt {
 		Requests: r.Before.Requests + 1, Prefill: r.Before.Prefill + cost.Prefill, Decode: r.Before.Decode + cost.Decode,
 		KV: r.Before.KV + cost.KV,
 	}
-	p.tell(func(o Observer) { o.Decided(r) })
 	return r
 }
 

@@ -2,7 +2,9 @@ package router
 
 import (
 	"errors"
+	"math"
 
+	"github.com/isobar-go/isobar/admission"
 	"github.com/isobar-go/isobar/score"
 )
 
@@ -14,8 +16,11 @@ func Replay(r *Receipt, cfg Config) (Decision, error) {
 	switch {
 	case r == nil:
 		return Decision{}, errors.New("router: the receipt is nil")
-	case r.Rejected == rejectCode(ErrDeadline): // decided by the clock alone
+	case r.Rejected == rejectCode(ErrDeadline) && r.RemainingMS <= 0: // decided by the clock alone
 		return r.Decision, &RejectError{Reason: ErrDeadline, Decision: r.Decision}
+	case r.Rejected == rejectCode(ErrQueueFull), r.Rejected == rejectCode(ErrQueueTimeout), // by the queue, whatever the endpoints were like
+		r.Rejected == rejectCode(ErrDeadline) && r.Considered+r.Excluded == 0:
+		return r.Decision, &RejectError{Reason: reasonOf(r.Rejected), Decision: r.Decision}
 	case r.Rejected != "" && r.Considered+r.Excluded == 0:
 		return r.Decision, &RejectError{Reason: ErrNoEndpoints, Decision: r.Decision}
 	case len(r.Candidates) == 0:
@@ -33,9 +38,13 @@ func Replay(r *Receipt, cfg Config) (Decision, error) {
 	p := &Pool{cfg: cfg, model: score.NewModel(cfg.Weights, cfg.limits())}
 	v := &View{
 		cfg: &p.cfg, model: p.model, decay: newDecay(float64(cfg.Freshness.Decay)), recorded: r.Candidates,
-		number: r.Number, req: &Request{Class: r.Class}, size: sizes{prompt: r.PromptTokens, output: r.OutputTokens},
+		number: r.Number, req: &Request{Class: r.Class}, size: sizes{prompt: r.PromptTokens, output: r.OutputTokens, guessed: r.OutputGuessed},
 		sized:   score.Request{Prompt: float64(r.PromptTokens), Output: float64(r.OutputTokens), Adapter: r.Adapter},
-		session: r.Session, lead: r.Prefix, tenants: r.TenantOpen, replicas: float64(cfg.Replicas),
+		session: r.Session, lead: r.Prefix, payer: r.Tenant, blocked: r.OverShare,
+		tenant: admission.Open{Requests: r.TenantOpen, Tokens: r.TenantTokens}, replicas: float64(cfg.Replicas),
+	}
+	if v.remaining = r.RemainingMS; v.remaining == 0 {
+		v.remaining = math.Inf(1)
 	}
 	v.grow(len(r.Candidates))
 	for i := range v.cands {

@@ -74,7 +74,8 @@ type Request struct {
 	Tenant string
 	// Class is its priority. It appears in receipts and can be read by a policy; those of this package do not look at it.
 	Class Class
-	// Deadline is when its result is worth nothing any more; zero = never. A request whose deadline has passed is rejected.
+	// Deadline is when its result is worth nothing any more; zero = never. A request is rejected when its deadline has passed, or when
+	// its predicted completion is later wherever it could be served; where nothing is said of its output, its first token.
 	Deadline time.Time
 	// Session ties requests together for the session-hash policy; empty = none.
 	Session string
@@ -109,7 +110,11 @@ func (r *Request) late(now time.Time) bool { return !r.Deadline.IsZero() && !now
 // sizes are the figures of a request that the cost model sees, tokens.
 type sizes struct {
 	prompt, output int64
+	guessed        bool // nothing is known of the output
 }
+
+// tokens is the cost of the request where it is not that of one endpoint: nothing is known to be cached.
+func (s sizes) tokens() int64 { return s.prompt + s.output }
 
 // maxTokens bounds the token counts of one request, so that no sum of leases can overflow.
 const maxTokens = 1 << 39
@@ -121,7 +126,7 @@ func (r *Request) sizes(defaultOutput int64) sizes {
 	}
 	if s.output == 0 {
 		if s.output = r.MaxOutputTokens; s.output == 0 {
-			s.output = defaultOutput
+			s.output, s.guessed = defaultOutput, true
 		}
 	}
 	if r.MaxOutputTokens > 0 {

@@ -12,6 +12,9 @@ func (p *Pool) retryAfter(v *View, err error) time.Duration {
 	case ErrNoEndpoints:
 		return v.firstProbe()
 	case ErrSaturated:
+		if v.poolCap == CapTenant || v.poolCap == CapTenantTokens {
+			return 0 // what others end makes no room for this tenant
+		}
 		return p.drain.wait()
 	}
 	return 0

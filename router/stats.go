@@ -49,6 +49,8 @@ type Stats struct {
 	OldestEndpoint string `json:"oldest_endpoint,omitempty"`
 	// Prefix is the state of the index.
 	Prefix prefix.Stats `json:"prefix"`
+	// Queue is the state of the queue; nil where there is none.
+	Queue *QueueStats `json:"queue,omitempty"`
 	// Endpoints are the members, sorted by ID.
 	Endpoints []EndpointStats `json:"endpoints"`
 }
@@ -83,6 +85,8 @@ type EndpointStats struct {
 	Failed    uint64 `json:"failed"`
 	Cancelled uint64 `json:"cancelled"`
 	Refused   uint64 `json:"refused"`
+	// Limiter is the state of its adaptive limit; nil where that is off.
+	Limiter *LimiterStats `json:"limiter,omitempty"`
 	// Telemetry are the counters of its readings.
 	Telemetry telemetry.Counters `json:"telemetry"`
 }
@@ -119,7 +123,56 @@ func (p *Pool) Stats() Stats {
 	for _, e := range p.set.Load().list {
 		s.Endpoints = append(s.Endpoints, p.endpointStats(v, e.live))
 	}
+	s.Queue = p.queueStats()
 	return s
+}
+
+// QueueStats is the state of the queue in front of a pool. A QueueStats is a plain value.
+type QueueStats struct {
+	// Waiting is the number of requests that wait, Tokens the sum of their prompts and expected outputs.
+	Waiting int   `json:"waiting"`
+	Tokens  int64 `json:"tokens"`
+	// ByClass is the number of them by the name of their class; classes of which none waits are not in it.
+	ByClass map[string]int `json:"by_class,omitempty"`
+	// Oldest is how long the oldest of them has waited, Longest the longest wait of one that was served.
+	Oldest  time.Duration `json:"oldest_ns"`
+	Longest time.Duration `json:"longest_ns"`
+	// Queued counts those that have joined, and the others how they left: Granted with a lease, Cancelled by their callers,
+	// Displaced by others, TimedOut, Missed since their deadlines could not be met any more, Refused since waiting could not
+	// help.
+	Queued    uint64 `json:"queued"`
+	Granted   uint64 `json:"granted"`
+	Cancelled uint64 `json:"cancelled"`
+	Displaced uint64 `json:"displaced"`
+	TimedOut  uint64 `json:"timed_out"`
+	Missed    uint64 `json:"missed"`
+	Refused   uint64 `json:"refused"`
+}
+
+func (p *Pool) queueStats() *QueueStats {
+	q := p.queue
+	if q == nil {
+		return nil
+	}
+	n := &q.counts
+	out := &QueueStats{
+		Waiting: int(q.waiting.Load()), Tokens: n.tokens.Load(), Longest: time.Duration(n.longest.Load()), Queued: n.queued.Load(),
+		Granted: n.granted.Load(), Cancelled: n.cancelled.Load(), Displaced: n.displaced.Load(), TimedOut: n.timedOut.Load(),
+		Missed: n.missed.Load(), Refused: n.refused.Load(),
+	}
+	if since := n.oldest.Load(); since != never {
+		_, now := p.now()
+		out.Oldest = time.Duration(max(now-since, 0))
+	}
+	for class := range Class(ranks) {
+		if waiting := n.classes[class.rank()].Load(); waiting > 0 {
+			if out.ByClass == nil {
+				out.ByClass = map[string]int{}
+			}
+			out.ByClass[class.String()] = int(waiting)
+		}
+	}
+	return out
 }
 
 func (p *Pool) countEnds() ends {
@@ -143,7 +196,7 @@ func (p *Pool) endpointStats(v *View, e *live) EndpointStats {
 		Requests: -1, Waiting: -1, KVShare: -1, CachedTokens: p.index.Held(e.holder), ExactCache: p.index.Exact(e.holder),
 		Chosen: e.chosen.Load(), Completed: e.completed.Load(), Failed: e.failed.Load(), Cancelled: e.cancelled.Load(),
 		Refused:   e.refusals.Load(),
-		Telemetry: e.store.Counters(),
+		Telemetry: e.store.Counters(), Limiter: e.limiter.stats(p.base),
 	}
 	switch e.readied.Load() {
 	case stateDraining:

@@ -167,6 +167,10 @@ func (w *twin) observe(id string, s telemetry.Snapshot) (dropped bool) {
 				e.asleep.yes, e.asleep.at = false, time.Time{}
 			}
 			e.prompts, took = nil, true
+			e.outcomes, e.openFor, e.until = nil, 0, now
+			if at.After(e.openedAt) {
+				e.openedAt = at
+			}
 			if at.After(e.account.restarted) {
 				e.account.restarted = at
 			}
@@ -593,7 +597,7 @@ func (e *twinEndpoint) outcome(w *twin, l *twinLease, failed bool) {
 		switch {
 		case !l.probe:
 		case failed:
-			trip(min(2*e.openFor, w.cfg.Circuit.MaxOpenFor))
+			trip(max(min(2*e.openFor, w.cfg.Circuit.MaxOpenFor), w.cfg.Circuit.OpenFor))
 		default:
 			e.open, e.outcomes = false, nil
 		}

@@ -272,7 +272,7 @@ func TestTextRoundTrips(t *testing.T) {
 		require.NoError(t, back.UnmarshalText(text))
 		require.Equal(t, r, back)
 	}
-	require.Len(t, names, 21)
+	require.Len(t, names, 29)
 	for class := router.ClassStandard; class <= router.ClassSheddable; class++ {
 		text, err := class.MarshalText()
 		require.NoError(t, err)

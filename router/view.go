@@ -45,12 +45,21 @@ type View struct {
 	size      sizes
 	sized     score.Request
 	session   uint64
-	lead      uint64 // hash of the first blocks of the prefix
-	adapter   uint64 // key of the requested adapter, 0 = none
-	anyDigest uint64 // key of an adapter of that name whose digest is not reported
-	tenants   int    // open requests of the request's tenant
-	capped    bool   // endpoints have caps
-	plain     bool   // no exclusions and no adapter: most endpoints can be read in one go
+	lead      uint64         // hash of the first blocks of the prefix
+	adapter   uint64         // key of the requested adapter, 0 = none
+	anyDigest uint64         // key of an adapter of that name whose digest is not reported
+	payer     uint64         // hash of the request's tenant where tenants are capped; 0 = nobody in particular
+	tenant    admission.Open // of the request's tenant
+	gate      *gate          // nil where seeding is off, and in a replay
+	shares    *shares        // nil where nothing is kept for anybody, and in a replay
+	seeding   bool           // nothing is admitted but seeds
+	unbound   bool           // the policy did not choose an endpoint that could take the seed
+	blocked   bool           // what is left is reserved for more important classes
+	late      score.Terms    // scratch of completion
+	dropped   bool           // somebody had room and would have completed it too late
+	remaining float64        // ms to the request's deadline; +Inf = it has none
+	capped    bool           // endpoints have caps
+	plain     bool           // no exclusions and no adapter: most endpoints can be read in one go
 	replicas  float64
 	mean      float64 // prompt length where only a count of waiting requests is known, tokens
 
@@ -86,6 +95,7 @@ const (
 	isCosted // its terms are those of its figures
 	isUnsure // a figure of it is substituted by the mean of the others
 	isCapped // by its own caps
+	isIdle   // could take a seed
 )
 
 // Len is the number of endpoints, excluded ones included.
@@ -180,23 +190,34 @@ func (v *View) count() {
 	v.any, v.all = any, all
 	v.degraded = any&(isEligible|isUsable) == isEligible // what is not eligible has no flag that says it is usable
 	v.poolCap = NoReason
-	switch v.cfg.Caps.CheckPool(v.requests, v.tenants) {
-	case admission.OverAggregate:
+	if v.cfg.Caps.CheckPool(v.requests) != admission.Admitted {
 		v.poolCap = CapAggregate
-	case admission.OverTenant:
-		v.poolCap = CapTenant
+	} else if v.payer != 0 {
+		switch v.cfg.Caps.CheckTenant(v.tenant, v.size.tokens()) {
+		case admission.OverTenant:
+			v.poolCap = CapTenant
+		case admission.OverTenantTokens:
+			v.poolCap = CapTenantTokens
+		}
+	}
+	if v.poolCap == NoReason && v.overShare() {
+		v.poolCap = CapShare
 	}
 	const ordinary = isEligible | isUsable | isObserved
-	v.ordinary = false
-	if all&ordinary == ordinary && any&(isSuspect|isAvoided|isCapped) == 0 && v.poolCap == NoReason {
+	v.ordinary, v.seeding, v.unbound = false, false, false
+	seeds := v.cfg.Seeds.Max > 0
+	if !seeds && all&ordinary == ordinary && any&(isSuspect|isAvoided|isCapped) == 0 && v.poolCap == NoReason {
 		v.eligible, v.choosable = len(v.flags), len(v.flags)
-		v.ordinary = !capped && v.cfg.Caps.Tenant == 0 && any&(isWarm|isUnsure) == 0 && all&isCosted != 0
+		v.ordinary = !capped && v.payer == 0 && v.shares == nil && math.IsInf(v.remaining, 1) && any&(isWarm|isUnsure) == 0 && all&isCosted != 0
 		for i := range v.grade {
 			v.grade[i] = gradeIn
 		}
 		return
 	}
 	v.countEach()
+	if seeds {
+		v.seed()
+	}
 }
 
 // countEach is count where candidates differ.
@@ -346,6 +367,9 @@ func (v *View) price(i int, withheld bool) {
 // bound applies the pressure bounds on affinity, and the bound on what a request may give up for others.
 func (v *View) bound() {
 	v.lifted = false
+	if !math.IsInf(v.remaining, 1) {
+		v.dropLate()
+	}
 	if v.any&isWarm != 0 {
 		v.withhold()
 	}

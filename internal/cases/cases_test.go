@@ -14,9 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Keys of parts that the pool does not have yet. A case that needs one is skipped as long as the key is unknown.
-var notYet = []string{"queue.", "seeds."}
-
 // folders hold cases; all but the first need not be there.
 var folders = []string{"testdata", "../../../shared/cases"}
 
@@ -45,9 +42,6 @@ func TestCases(t *testing.T) {
 			f, err := Parse(data)
 			require.NoError(t, err)
 			r := f.Run()
-			if key := missing(r); key != "" {
-				t.Skipf("the pool has no key %s yet", key)
-			}
 			if rewrite && filepath.Dir(path) == folders[0] {
 				require.NoError(t, os.WriteFile(path, f.Rewrite(r), 0o644))
 				return
@@ -57,20 +51,6 @@ func TestCases(t *testing.T) {
 			}
 		})
 	}
-}
-
-// missing is the key of notYet that made a command of the case fail; "" when none did.
-func missing(r Result) string {
-	for _, lines := range r.printed {
-		for _, line := range lines {
-			for _, key := range notYet {
-				if strings.HasPrefix(line, "error: ") && strings.Contains(line, `unknown key "`+key) {
-					return key
-				}
-			}
-		}
-	}
-	return ""
 }
 
 // TestFormat compares this package's reading of the format with the one it comes from.

@@ -22,6 +22,8 @@ type Machine struct {
 	endpoints map[string]*endpoint
 	known     map[string]bool // every endpoint ID that there ever was
 	leases    map[string]*router.Lease
+	waiters   []*waiter
+	unnamed   int      // requests without a name so far
 	requests  uint32   // made so far: tells their padding apart
 	tokens    []uint32 // scratch
 
@@ -29,6 +31,7 @@ type Machine struct {
 	mu      sync.Mutex
 	receipt *router.Receipt // of the last route; nil when there is none
 	shadow  *router.Receipt // the last one with a shadow record
+	decided []string        // ids of the requests decided by this command, in order
 }
 
 // limits bound the work of one command.
@@ -83,10 +86,11 @@ func (m *Machine) runBlock(b *block) []string {
 		return nil
 	}
 	lines, err := m.execute(c, b.input)
+	settled := m.settle()
 	if err != nil {
-		return errorLine(err)
+		return append(errorLine(err), settled...)
 	}
-	return lines
+	return append(lines, settled...)
 }
 
 func errorLine(err error) []string {
@@ -109,6 +113,7 @@ func (m *Machine) setup(input []inputLine) error {
 		}
 		if err == nil {
 			_, err = m.execute(c, input[at+1:next])
+			m.settle()
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", line, err)
@@ -140,7 +145,7 @@ var handlers = map[string]func(*Machine, *command, []inputLine) ([]string, error
 	"progress":     silent((*Machine).progress),
 	"done":         silent(onLease(func(l *router.Lease) { l.Done(router.Usage{}) })),
 	"fail":         silent(onLease(func(l *router.Lease) { l.Fail(errRequest) })),
-	"cancel":       silent(onLease((*router.Lease).Cancel)),
+	"cancel":       silent((*Machine).cancel),
 	"load":         plain((*Machine).load),
 	"match":        plain((*Machine).match),
 	"kv-event":     silent((*Machine).kvEvent),
@@ -207,6 +212,9 @@ func (o *observer) Decided(r *router.Receipt) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.receipt = r
+	if r.RequestID != "" {
+		o.decided = append(o.decided, r.RequestID)
+	}
 	if r.Shadow.Policy != "" {
 		o.shadow = r
 	}
@@ -228,7 +236,17 @@ func (m *Machine) advance(c *command) error {
 	case m.clock.Sub(m.start)+d > maxSpan:
 		return fmt.Errorf("advance: the clock would be above 50 years")
 	}
-	m.clock = m.clock.Add(d)
+	end := m.clock.Add(d)
+	for m.pool != nil {
+		next := m.pool.Tick()
+		if next.IsZero() || next.After(end) || !next.After(m.clock) {
+			break
+		}
+		m.clock = next
+	}
+	if m.clock = end; m.pool != nil {
+		m.pool.Tick()
+	}
 	return nil
 }
 
@@ -260,9 +278,13 @@ func onEndpoint(f func(*router.Pool, string) error) func(*Machine, *command) err
 }
 
 // lease takes the name of a lease, open or ended.
-func (m *Machine) lease(c *command) *router.Lease {
-	name := c.word("lease")
+func (m *Machine) lease(c *command) *router.Lease { return m.leaseNamed(c, c.word("lease")) }
+
+func (m *Machine) leaseNamed(c *command, name string) *router.Lease {
 	l := m.leases[name]
+	if c.err == nil && m.findWaiter(name) != nil {
+		c.fail("%q waits in the queue", name)
+	}
 	if c.err == nil && l == nil {
 		c.fail("unknown lease %q", name)
 	}
@@ -278,6 +300,25 @@ func onLease(f func(*router.Lease)) func(*Machine, *command) error {
 		f(l)
 		return nil
 	}
+}
+
+// cancel ends a lease, or takes a waiter out of the queue.
+func (m *Machine) cancel(c *command) error {
+	name := c.word("lease")
+	waits := c.err == nil && m.findWaiter(name) != nil
+	var l *router.Lease
+	if !waits {
+		l = m.leaseNamed(c, name)
+	}
+	if err := c.end(); err != nil {
+		return err
+	}
+	if waits {
+		m.leaveQueue(name)
+	} else {
+		l.Cancel()
+	}
+	return nil
 }
 
 func (m *Machine) firstToken(c *command) error { return onLease((*router.Lease).FirstToken)(m, c) }

@@ -1,7 +1,6 @@
 package cases
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,6 +12,7 @@ import (
 
 // tally counts the outcomes of many requests.
 type tally struct {
+	queued   int
 	chosen   map[string]int
 	rejected int
 }
@@ -40,6 +40,9 @@ func (t *tally) line() []string {
 		parts = append(parts, fmt.Sprintf("%s=%d", id, n))
 	}
 	slices.Sort(parts)
+	if t.queued > 0 {
+		parts = append(parts, fmt.Sprintf("queued=%d", t.queued))
+	}
 	if t.rejected > 0 {
 		parts = append(parts, fmt.Sprintf("reject=%d", t.rejected))
 	}
@@ -55,21 +58,16 @@ func (m *Machine) times(c *command, absent int64) int64 {
 	return n
 }
 
-// reserve makes one request of a demand.
-func (m *Machine) reserve(d *demand) (*router.Lease, error) {
-	r, err := m.next(d)
-	if err != nil {
-		return nil, err
-	}
-	return m.pool.Reserve(context.Background(), r)
-}
-
 // reserveAll makes n requests one after the other; ended says whether each ends before the next.
 func (m *Machine) reserveAll(d *demand, n int64, ended bool) (*tally, error) {
 	m.forgetReceipt()
 	t := &tally{}
 	for range n {
-		l, err := m.reserve(d)
+		l, waits, err := m.enqueue(d)
+		if waits != nil {
+			t.queued++
+			continue
+		}
 		if err := t.add(l, err); err != nil {
 			return nil, err
 		}
@@ -99,6 +97,9 @@ func (m *Machine) route(c *command) ([]string, error) {
 		if l := m.leases[name]; l != nil && l.Live() {
 			c.fail("lease %q is open already", name)
 		}
+		if m.findWaiter(name) != nil {
+			c.fail("%q waits in the queue already", name)
+		}
 	}
 	d.checkWork(c, max(n, 1), m.limits.work)
 	if err := c.end(); err != nil {
@@ -108,9 +109,12 @@ func (m *Machine) route(c *command) ([]string, error) {
 		return counts(m.reserveAll(&d, n, false))
 	}
 	m.forgetReceipt()
-	l, err := m.reserve(&d)
-	if err != nil {
+	l, waits, err := m.enqueue(&d)
+	switch {
+	case err != nil:
 		return rejection(err)
+	case waits != nil:
+		return []string{"queued"}, nil
 	}
 	if named {
 		m.leases[name] = l
@@ -151,7 +155,7 @@ func (m *Machine) same(c *command) ([]string, error) {
 		return nil, err
 	}
 	t, err := m.reserveAll(&d, n, true)
-	if err == nil && len(t.chosen) == 1 && t.rejected == 0 {
+	if err == nil && len(t.chosen) == 1 && t.rejected+t.queued == 0 {
 		return []string{"same"}, nil
 	}
 	return counts(t, err)
@@ -175,7 +179,7 @@ func (m *Machine) spread(c *command) ([]string, error) {
 		return nil, err
 	}
 	t, err := m.reserveAll(&d, n, ended)
-	if err == nil && t.rejected == 0 && t.even(among, int(tolerance)) {
+	if err == nil && t.rejected+t.queued == 0 && t.even(among, int(tolerance)) {
 		return []string{"even"}, nil
 	}
 	return counts(t, err)
@@ -208,6 +212,8 @@ func (m *Machine) parallel(c *command) ([]string, error) {
 		if requests[i], err = m.next(&d); err != nil {
 			return nil, err
 		}
+		m.unnamed++
+		requests[i].ID = fmt.Sprintf("#%d", m.unnamed)
 	}
 	var (
 		wg    sync.WaitGroup
@@ -219,9 +225,18 @@ func (m *Machine) parallel(c *command) ([]string, error) {
 	for i := range requests {
 		wg.Go(func() {
 			<-start
-			l, err := m.pool.Reserve(context.Background(), requests[i])
+			ticket, err := m.pool.Enqueue(requests[i])
+			var l *router.Lease
+			if err == nil {
+				l, err = ticket.Lease()
+			}
 			mu.Lock()
 			defer mu.Unlock()
+			if l == nil && err == nil {
+				t.queued++
+				m.waiters = append(m.waiters, &waiter{name: requests[i].ID, ticket: ticket})
+				return
+			}
 			if err := t.add(l, err); err != nil && fault == nil {
 				fault = err
 			}
@@ -263,7 +278,7 @@ func (m *Machine) score(c *command) ([]string, error) {
 	for i := range d.Candidates {
 		id := d.Candidates[i].ID
 		switch x := d.Candidates[i].Excluded; x {
-		case router.NoReason, router.CapWaiting, router.CapEndpoint, router.CapAggregate, router.CapTenant:
+		case router.NoReason, router.CapWaiting, router.CapEndpoint, router.CapAggregate, router.CapTenant, router.CapTenantTokens:
 			// One at a cap has no room now, which excludes it from nothing: it stands behind those that have.
 			able = append(able, id)
 		default:

@@ -50,6 +50,12 @@ func (m *Machine) why(c *command) ([]string, error) {
 			say("excluded: %s (%s)", a.ID, a.Excluded)
 		}
 	}
+	if r.Seed {
+		say("seed: %s", r.Endpoint)
+	}
+	if r.Waited > 0 {
+		say("waited: %v", r.Waited)
+	}
 	if r.Probe {
 		say("probe: %s", r.Endpoint)
 	}

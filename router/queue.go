@@ -1,0 +1,231 @@
+package router
+
+import (
+	"errors"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/isobar-go/isobar/admission"
+)
+
+// never is a time that does not come, ns on the pool's scale.
+const never = math.MaxInt64
+
+// queue is what waits in front of a pool. Whatever can make room for a request (the end of a lease, a snapshot, a change of the
+// endpoints) is an event: it is counted, and where somebody waits, everybody who may fit now is offered the room, in order, by the
+// goroutine that caused it. So after an event nobody waits who fits, and a newcomer can be served at once without passing anybody
+// by; and one who joins after an event has missed it, but has looked after it.
+type queue struct {
+	cfg Queue
+
+	events  atomic.Uint64 // what can have made room
+	waiting atomic.Int64  // requests in state
+	dated   atomic.Int64  // those of them with a deadline
+	sooners atomic.Uint64 // what can only have made a deadline easier to meet
+
+	mu     sync.Mutex // taken before decide
+	state  *admission.Queue[*Ticket]
+	seen   uint64            // events that everybody who waits has been offered the room of
+	full   map[uint64]noRoom // by shape of request
+	wakeAt int64             // when time alone may make room, ns; never = not
+	keeper *Ticket           // the waiting caller whose timer minds the time for all
+	minded int64             // the time that it minds, ns
+	out    []delivery        // not told yet
+
+	counts queueCounts // written with mu held
+}
+
+// noRoom says that there is no room for a shape of request: since which event, and until when time alone may make some, ns.
+type noRoom struct {
+	known bool
+	event uint64
+	until int64
+	holds float64 // the longest prompt for which that is so, tokens; longer ones may not fit at all; 0 = any
+
+	looked   bool // whether there is room or not, such requests may wait for it
+	lookedAt uint64
+}
+
+// queueCounts can be read without the lock, so that a policy or an observer can ask for them at any time.
+type queueCounts struct {
+	queued, granted, cancelled, displaced, timedOut, missed, refused atomic.Uint64
+	longest                                                          atomic.Int64 // ns
+	tokens                                                           atomic.Int64
+	classes                                                          [ranks]atomic.Int64 // waiting, by rank
+	oldest                                                           atomic.Int64        // when the oldest joined, ns; never = none
+}
+
+// publish makes the state of the queue readable; q.mu is held.
+func (q *queue) publish() {
+	n := &q.counts
+	n.tokens.Store(q.state.Tokens())
+	for rank := range ranks {
+		n.classes[rank].Store(int64(q.state.Class(rank, 0).Waiters))
+	}
+	oldest, waits := q.state.Since()
+	if !waits {
+		oldest = never
+	}
+	n.oldest.Store(oldest)
+	q.waiting.Store(int64(q.state.Len()))
+}
+
+// maxShapes bounds the memory of what there is no room for.
+const maxShapes = 4096
+
+func newQueue(cfg *Config) (*queue, error) {
+	if cfg.Queue.Max == 0 {
+		return nil, nil
+	}
+	state, err := admission.NewQueue[*Ticket](cfg.Queue.admission())
+	if err != nil {
+		return nil, err
+	}
+	return &queue{cfg: cfg.Queue, state: state, full: map[uint64]noRoom{}, wakeAt: never, seen: math.MaxUint64, minded: never}, nil
+}
+
+// enter serves a request at once or lets it wait: it returns one of a lease, a ticket and an error.
+func (p *Pool) enter(req *Request, stays bool) (*Lease, *Ticket, error) {
+	at, now := p.now()
+	full := p.sample()
+	q := p.queue
+	if q == nil {
+		l, err := p.serve(req, at, now, full)
+		return l, nil, err
+	}
+	if q.waiting.Load() == 0 {
+		event, sooner := q.events.Load(), q.sooners.Load()
+		a := p.attempt(req, at, now, full)
+		if a.lease != nil || a.err != nil || !q.waits(&a) {
+			l, err := p.tellAttempt(&a)
+			return l, nil, err
+		}
+		t := q.ticket(p, req, now, full, stays)
+		q.mu.Lock()
+		q.remember(t.shape, event, a.view)
+		p.close(a.view)
+		t.sooner = sooner
+		p.join(t, now)
+		p.unlock(now)
+		return t.result()
+	}
+	t := q.ticket(p, req, now, full, stays)
+	q.mu.Lock()
+	p.enterBehind(t, at, now)
+	p.unlock(now)
+	return t.result()
+}
+
+// enterBehind serves a request while others wait, or lets it wait behind them; q.mu is held. Those who wait come first: whoever of them
+// fits is served before the newcomer looks, so that it passes nobody by.
+func (p *Pool) enterBehind(t *Ticket, at time.Time, now int64) {
+	q := p.queue
+	t.sooner = q.sooners.Load()
+	p.offer(now)
+	if !q.knownFull(t, q.seen, now) {
+		q.events.Add(1) // there may be room that nobody has told of yet
+		p.offer(now)
+	}
+	full := q.knownFull(t, q.seen, now)
+	if full && t.req.Class != ClassSheddable && !p.neverFits(t) {
+		p.join(t, now)
+		return
+	}
+	a := p.attempt(&t.req, at, now, t.full)
+	if a.lease != nil || a.err != nil || !q.waits(&a) {
+		p.finish(t, &a)
+		return
+	}
+	q.remember(t.shape, q.seen, a.view)
+	p.close(a.view)
+	p.join(t, now)
+}
+
+// neverFits says that a request alone is larger than what its tenant may have open.
+func (p *Pool) neverFits(t *Ticket) bool {
+	limit := p.cfg.Caps.TenantTokens
+	return limit > 0 && p.payer(&t.req) != 0 && t.size.tokens() > limit
+}
+
+// waits says whether the request of an attempt that came to nothing may wait for the reason to pass.
+func (q *queue) waits(a *attempt) bool {
+	v := a.view
+	caps := &v.cfg.Caps
+	switch {
+	case v.req.Class == ClassSheddable:
+		return false
+	case v.payer != 0 && caps.TenantTokens > 0 && v.size.tokens() > caps.TenantTokens:
+		return false // it never fits, see neverFits
+	}
+	switch a.reason {
+	case ErrSaturated, ErrTelemetryIncomplete:
+		return true
+	case ErrNoEndpoints:
+		return q.cfg.WaitForEndpoints
+	}
+	return false
+}
+
+// remember notes what has kept a request out since an event, and until when: everybody of its shape, or it alone.
+func (q *queue) remember(shape, event uint64, v *View) {
+	until := v.changes()
+	q.wakeAt = min(q.wakeAt, until)
+	if len(q.full) >= maxShapes {
+		clear(q.full)
+	}
+	n := q.full[shape]
+	n.looked, n.lookedAt = true, event
+	if !v.particular() {
+		n.known, n.event, n.until, n.holds = true, event, until, v.holds()
+	}
+	q.full[shape] = n
+}
+
+// knownFull says that nothing has happened since there was found to be no room for the shape of a request.
+func (q *queue) knownFull(t *Ticket, event uint64, now int64) bool {
+	n := q.full[t.shape]
+	if !n.known || n.event != event || n.until <= now || n.holds > 0 && float64(t.size.prompt)+1 > n.holds {
+		return false
+	}
+	q.wakeAt = min(q.wakeAt, n.until)
+	return true
+}
+
+// join puts a ticket into the queue, or fails it; q.mu is held.
+func (p *Pool) join(t *Ticket, now int64) {
+	q := p.queue
+	ask := admission.Ask{
+		Rank: t.req.Class.rank(), Tenant: tenantHash(t.req.Tenant), Group: p.group(t), Cost: t.size.shareCost(), Weight: t.parts,
+		Latest: p.latest(t),
+	}
+	displaced, err := q.state.Push(&t.place, ask, now)
+	if err != nil {
+		reason := ErrQueueFull
+		if errors.Is(err, admission.ErrLate) {
+			reason = ErrDeadline
+		}
+		p.fail(t, reason, now)
+		return
+	}
+	t.joined = true
+	for _, w := range displaced {
+		q.counts.displaced.Add(1)
+		p.fail(w.Value, ErrQueueFull, now)
+	}
+	q.counts.queued.Add(1)
+	if !t.req.Deadline.IsZero() {
+		q.dated.Add(1)
+		if q.sooners.Load() != t.sooner { // which nobody has offered it
+			q.events.Add(1)
+		}
+	}
+	if q.keeper == nil && t.stays {
+		q.keeper, q.minded = t, never
+	}
+	q.waiting.Store(int64(q.state.Len())) // before the events are looked at: see happened
+	if q.seen != q.events.Load() {        // one of them may have come before it could be seen to wait
+		p.offer(now)
+	}
+}
