@@ -42,6 +42,14 @@ func endpointFamilies() []family[endpoint] {
 			func(e *endpoint) string { return e.Circuit }, "closed", "open", "half-open"),
 		counter("endpoint_circuit_opened_total", "How often the circuit breaker has opened.", func(e *endpoint) uint64 { return e.Opened }),
 
+		gaugeIfKnown("endpoint_request_limit", "Requests that the adaptive limit allows there; absent where it is off.",
+			func(e *endpoint) (float64, bool) {
+				if e.Limiter == nil {
+					return 0, false
+				}
+				return float64(e.Limiter.Limit), true
+			}),
+
 		gauge("endpoint_cached_tokens", "Tokens that the prefix index believes it to hold.", func(e *endpoint) int64 { return e.CachedTokens }),
 		gauge("endpoint_cache_exact", "1 where the endpoint's own events say what it holds, 0 where it follows from what was routed there.",
 			func(e *endpoint) int {

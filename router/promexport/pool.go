@@ -14,6 +14,21 @@ func rejections() family[stats] {
 	return f
 }
 
+// queued is a figure of the queue.
+func queued(get func(*router.QueueStats) float64) func(*stats) (float64, bool) {
+	return func(s *stats) (float64, bool) {
+		if s.Queue == nil {
+			return 0, false
+		}
+		return get(s.Queue), true
+	}
+}
+
+// left is a way of leaving the queue.
+func left(name string, get func(*router.QueueStats) uint64) sample[stats] {
+	return sample[stats]{name, queued(func(q *router.QueueStats) float64 { return float64(get(q)) })}
+}
+
 // poolFamilies are the figures of the pool as a whole.
 func poolFamilies() []family[stats] {
 	return []family[stats]{
@@ -31,6 +46,20 @@ func poolFamilies() []family[stats] {
 		gauge("oldest_lease_age_seconds", "Age of the oldest open lease, 0 without one. It rises while a lease is forgotten.",
 			func(s *stats) float64 { return s.OldestLease.Seconds() }),
 		gauge("endpoints", "Endpoints in the pool.", func(s *stats) int { return len(s.Endpoints) }),
+
+		gaugeIfKnown("queue_waiting", "Requests waiting in front of the pool; absent without a queue.",
+			queued(func(q *router.QueueStats) float64 { return float64(q.Waiting) })),
+		gaugeIfKnown("queue_waiting_tokens", "Prompts and expected outputs of the waiting requests; absent without a queue.",
+			queued(func(q *router.QueueStats) float64 { return float64(q.Tokens) })),
+		gaugeIfKnown("queue_oldest_wait_seconds", "How long the oldest of them has waited; absent without a queue.",
+			queued(func(q *router.QueueStats) float64 { return q.Oldest.Seconds() })),
+		outcomes("queue_left_total", "Requests that have left the queue, by how.",
+			left("granted", func(q *router.QueueStats) uint64 { return q.Granted }),
+			left("cancelled", func(q *router.QueueStats) uint64 { return q.Cancelled }),
+			left("displaced", func(q *router.QueueStats) uint64 { return q.Displaced }),
+			left("timed-out", func(q *router.QueueStats) uint64 { return q.TimedOut }),
+			left("missed-deadline", func(q *router.QueueStats) uint64 { return q.Missed }),
+			left("refused", func(q *router.QueueStats) uint64 { return q.Refused })),
 
 		counter("policy_faults_total", "Calls in which the policy failed to choose.", func(s *stats) uint64 { return s.PolicyFaults }),
 		counter("observer_faults_total", "Panics of the observer.", func(s *stats) uint64 { return s.ObserverFaults }),
