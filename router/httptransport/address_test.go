@@ -150,6 +150,9 @@ func TestLogErrors(t *testing.T) {
 	handle(w, r, &router.RejectError{Reason: router.ErrSaturated})
 	require.Equal(t, http.StatusTooManyRequests, w.Code)
 	require.Empty(t, lines.String(), "the client is told, and can act")
+	handle(httptest.NewRecorder(), r, &router.RejectError{Reason: router.ErrDeadline})
+	require.Contains(t, lines.String(), "level=INFO")
+	require.NotContains(t, lines.String(), "level=WARN", "an overload fills no log")
 	w = httptest.NewRecorder()
 	httptransport.LogErrors(nil)(w, r, cause)
 	require.Equal(t, http.StatusBadGateway, w.Code)
@@ -168,4 +171,18 @@ func TestTenantLimitIsTold(t *testing.T) {
 	require.Contains(t, string(body), `"tenant_limit"`)
 	require.NotContains(t, string(body), "engine")
 	held.Cancel()
+
+	p = pool(t, router.Config{Caps: admission.Caps{TenantTokens: 100}}, "http://a", "http://b")
+	held, err = p.Reserve(t.Context(), router.Request{Tenant: "t", PromptTokens: 60, MaxOutputTokens: 20})
+	require.NoError(t, err)
+	defer held.Cancel()
+	tr = transport(t, p)
+	tr.Describe = func(*http.Request) (router.Request, error) {
+		return router.Request{Tenant: "t", PromptTokens: 20, MaxOutputTokens: 20}, nil
+	}
+	_, err = tr.RoundTrip(request(t, http.MethodGet, ""))
+	status, body = httptransport.ErrorBody(err)
+	require.Equal(t, http.StatusTooManyRequests, status)
+	require.Contains(t, string(body), `"tenant_token_limit"`)
+	require.NotContains(t, string(body), "engine")
 }

@@ -12,6 +12,7 @@ import (
 	"math"
 	"mime"
 	"net/http"
+	"time"
 
 	"github.com/isobar-go/isobar/prefix"
 	"github.com/isobar-go/isobar/router"
@@ -38,6 +39,7 @@ const (
 //	Tenant                a digest of the Authorization header, else of user; empty without both
 //	Session               SessionHeader, else prompt_cache_key, else user
 //	Class                 ClassHeader, if one is named
+//	Deadline              TimeoutHeader, if one is named: that many seconds from now
 //	ID                    the X-Request-Id header
 //
 // The names of the body's fields count as they are spelled here, and of two of one name the last.
@@ -67,6 +69,12 @@ type OpenAI struct {
 	// ClassHeader names the header with the priority class, as router.Class spells it. Default none: a client's own word
 	// decides over others, so name one only where clients are trusted or the header is set in front.
 	ClassHeader string
+	// TimeoutHeader names the header that says how long the client waits for its whole answer, in seconds, such as 30 or 2.5, at
+	// most a day. A request that cannot be complete by then is rejected, at once or from the queue; one that was placed is not
+	// broken off. Default none: then the deadline is that of the request's context, if it has one.
+	TimeoutHeader string
+	// Now is the clock from which TimeoutHeader counts, the same as the pool's; nil = time.Now.
+	Now func() time.Time
 	// Tokenize gives the token ids of a prompt as the engines' tokenizer and chat template make them; nil, or false in place of
 	// an answer, means that they are not known here: then the prompt is described by its bytes. It is required for
 	// endpoints whose KV events are applied, since those hold what they hold by tokens, and no byte matches them. With
@@ -164,7 +172,7 @@ type apiMessage struct {
 }
 
 // Describe reads the request's body, leaves a copy in its place, and says what the request needs. The error is a
-// [*RequestError]: the body too large, cut short, compressed, no JSON, or a field in it of the wrong type or out of range.
+// [*RequestError]: the body too large, cut short, compressed, no JSON, or a field or header of the wrong type or out of range.
 func (o OpenAI) Describe(r *http.Request) (router.Request, error) {
 	if err := o.Validate(); err != nil {
 		return router.Request{}, err
@@ -183,6 +191,11 @@ func (o OpenAI) Describe(r *http.Request) (router.Request, error) {
 			}
 		}
 	}
+	deadline, err := o.deadline(r.Header)
+	if err != nil {
+		return router.Request{}, err
+	}
+	out.Deadline = deadline
 	body, err := o.read(r)
 	if err != nil || len(body) == 0 || !isJSON(r.Header) {
 		return out, err

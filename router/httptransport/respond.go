@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/isobar-go/isobar/router"
 )
@@ -32,7 +33,7 @@ type apiError struct {
 //	404  a model that no endpoint serves
 //	413  body too large
 //	415  body compressed (see OpenAI.Describe)
-//	504  deadline passed
+//	504  deadline passed, or it cannot be met
 //	499  client gave up
 //	502  the endpoint failed
 //	500  anything else
@@ -47,10 +48,15 @@ func WriteError(w http.ResponseWriter, err error) {
 	h.Set("Content-Type", "application/json")
 	var reject *router.RejectError
 	if errors.As(err, &reject) && reject.RetryAfter > 0 && (status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable) {
-		h.Set("Retry-After", strconv.Itoa(int(reject.RetryAfter.Seconds()+0.5)))
+		h.Set("Retry-After", strconv.Itoa(wholeSeconds(reject.RetryAfter)))
 	}
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // fails only where the client has gone
+}
+
+// wholeSeconds is what a Retry-After header says of a wait: rounded up, from 1 to 30.
+func wholeSeconds(d time.Duration) int {
+	return int(min(max((d+time.Second-1)/time.Second, 1), 30))
 }
 
 // ErrorHandler is WriteError as the ErrorHandler of an httputil.ReverseProxy.
@@ -58,15 +64,19 @@ func WriteError(w http.ResponseWriter, err error) {
 func ErrorHandler(w http.ResponseWriter, _ *http.Request, err error) { WriteError(w, err) }
 
 // LogErrors makes an ErrorHandler that notes what it answers with a status of 500 and up, at level Warn: the status, the
-// X-Request-Id of the request and the error, which is the cause that the client is not told. What a client has brought
-// about itself is not noted. A nil log notes nothing.
+// X-Request-Id of the request and the error, which is the cause that the client is not told. A deadline that the router has
+// found too short is noted at level Info, and what a client has brought about itself not at all. A nil log notes nothing.
 func LogErrors(log *slog.Logger) func(http.ResponseWriter, *http.Request, error) {
 	if log == nil {
 		return ErrorHandler
 	}
 	return func(w http.ResponseWriter, r *http.Request, err error) {
 		if status, _ := answer(err); status >= http.StatusInternalServerError {
-			log.LogAttrs(r.Context(), slog.LevelWarn, "request failed", slog.String("request_id", shortID(r.Header.Get("X-Request-Id"))),
+			level := slog.LevelWarn
+			if errors.Is(err, router.ErrDeadline) {
+				level = slog.LevelInfo
+			}
+			log.LogAttrs(r.Context(), level, "request failed", slog.String("request_id", shortID(r.Header.Get("X-Request-Id"))),
 				slog.Int("status", status), slog.Any("error", err))
 		}
 		WriteError(w, err)
@@ -133,11 +143,21 @@ func rejected(e *router.RejectError) (int, apiError) {
 		return http.StatusTooManyRequests, apiError{
 			Message: "Too many of your requests are open. Try again when one has ended.", Type: "rate_limit_error", Code: pointer("tenant_limit"),
 		}
+	case errors.Is(e, router.ErrSaturated) && e.Because == router.CapTenantTokens:
+		return http.StatusTooManyRequests, apiError{
+			Message: "This request and those of yours that are open have more tokens than you may have open at once. " +
+				"Try again when one has ended, or with a smaller one.",
+			Type: "rate_limit_error", Code: pointer("tenant_token_limit"),
+		}
 	case errors.Is(e, router.ErrSaturated):
 		return http.StatusTooManyRequests, apiError{
 			Message: "Every engine is at its limit. Try again later.", Type: "rate_limit_error", Code: &name,
 		}
-	case errors.Is(e, router.ErrQueueFull), errors.Is(e, router.ErrQueueTimeout):
+	case errors.Is(e, router.ErrQueueTimeout):
+		return http.StatusTooManyRequests, apiError{
+			Message: "No engine had room for as long as a request may wait. Try again later.", Type: "rate_limit_error", Code: &name,
+		}
+	case errors.Is(e, router.ErrQueueFull):
 		return http.StatusTooManyRequests, apiError{
 			Message: "Too many requests are waiting. Try again later.", Type: "rate_limit_error", Code: &name,
 		}
@@ -145,7 +165,7 @@ func rejected(e *router.RejectError) (int, apiError) {
 		return http.StatusBadRequest, apiError{Message: "The prompt is longer than the memory of every engine.", Type: "invalid_request_error",
 			Code: pointer("context_length_exceeded")}
 	case errors.Is(e, router.ErrDeadline):
-		return http.StatusGatewayTimeout, serverError("The deadline of the request has passed.", name)
+		return http.StatusGatewayTimeout, serverError("The deadline of the request has passed, or cannot be met.", name)
 	case errors.Is(e, router.ErrTelemetryIncomplete):
 		return http.StatusServiceUnavailable, serverError("The state of the engines is not known at present.", name)
 	}

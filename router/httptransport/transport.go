@@ -33,8 +33,8 @@ type Transport struct {
 	Base http.RoundTripper
 	// Describe says what a request costs and needs; nil = nothing is known of any request. The request it is given is
 	// the transport's own copy: it may read the Body if it puts another in its place, together with GetBody and
-	// ContentLength, and change the headers. Where it sets no Deadline, that of the request's context is used. An error
-	// ends the request before anything is reserved. See OpenAI.
+	// ContentLength, and change the headers. Where it sets no Deadline, that of the request's context is used; without Describe it
+	// is not, since nothing could be predicted. An error ends the request before anything is reserved. See OpenAI.
 	Describe func(*http.Request) (router.Request, error)
 	// Retries is how many further endpoints a request may be sent to when one has failed before the first byte. Default
 	// 2; negative = none.
@@ -226,12 +226,12 @@ func (t *Transport) prepare(in *http.Request) (*call, error) {
 			return nil, c.describeError(err)
 		}
 		c.desc = desc
+		if at, ok := c.ctx.Deadline(); ok && desc.Deadline.IsZero() {
+			c.desc.Deadline = at
+		}
 	}
 	if t.LoadFormat != "" {
 		c.req.Header.Set(engine.LoadFormatHeader, t.LoadFormat)
-	}
-	if at, ok := c.ctx.Deadline(); ok && c.desc.Deadline.IsZero() {
-		c.desc.Deadline = at
 	}
 	if err := c.desc.Validate(); err != nil {
 		return nil, &RequestError{Message: "the request cannot be placed: " + err.Error(), Err: err}

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -185,6 +186,15 @@ func TestDeadlineOfTheContext(t *testing.T) {
 	defer halt()
 	_, err := transport(t, p).RoundTrip(request(t, http.MethodGet, "").WithContext(ctx))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Zero(t, p.Stats().Decisions)
+
+	ctx, halt = context.WithTimeout(t.Context(), time.Second)
+	defer halt()
+	tr := transport(t, p)
+	tr.Describe = func(*http.Request) (router.Request, error) { return router.Request{MaxOutputTokens: 1 << 20}, nil }
+	_, err = tr.RoundTrip(request(t, http.MethodGet, "").WithContext(ctx))
+	require.ErrorIs(t, err, router.ErrDeadline, "a million tokens in a second")
+	require.NoError(t, ctx.Err(), "which was told at once")
 	require.Zero(t, p.Stats().Decisions)
 }
 
