@@ -6,6 +6,10 @@
 //	go run ./examples/gateway
 //	go run ./examples/gateway -once
 //
+// With -overload it shows instead what happens when ten times as much comes as the engines can do, and ends:
+//
+//	go run ./examples/gateway -overload
+//
 // Before real engines it shows nothing and serves:
 //
 //	go run ./examples/gateway -addr :8080 -engine http://10.0.0.1:8000 -engine sglang+http://10.0.0.2:8000
@@ -16,6 +20,15 @@
 // Where an engine publishes KV events, -kv-events has the gateway go by what the engine says that it caches, in place of what
 // was sent there. That takes the engine's tokenizer, since events name blocks by token ids: see tokenizer, to which a gateway
 // of your own adds that of its model.
+//
+// Without limits every request is sent to an engine at once. The flags -max-requests and so on set them, -queue lets requests wait
+// for room, and the others say who comes first:
+//
+//	go run ./examples/gateway -engine http://10.0.0.1:8000 -engine http://10.0.0.2:8000 \
+//		-max-engine-requests 64 -max-tenant-tokens 200000 -queue 256 -queue-timeout 10s -trust-class -interactive-share 0.25
+//
+// A client may say in X-Isobar-Timeout how many seconds it waits for its answer, and where classes are trusted, in X-Isobar-Class
+// what it is: system, interactive, standard, batch or sheddable.
 //
 // The routes are /v1/chat/completions, /v1/completions, /v1/models, /healthz and
 // /debug/isobar.
@@ -36,10 +49,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/isobar-go/isobar/admission"
 	"github.com/isobar-go/isobar/examples/gateway/internal/demo"
 	"github.com/isobar-go/isobar/examples/gateway/internal/gateway"
 	"github.com/isobar-go/isobar/examples/gateway/internal/node"
+	"github.com/isobar-go/isobar/examples/gateway/internal/overload"
 	"github.com/isobar-go/isobar/examples/internal/embedded"
 	"github.com/isobar-go/isobar/router"
 	"github.com/isobar-go/isobar/router/httptransport"
@@ -67,8 +80,10 @@ type options struct {
 	debugAny bool
 	trust    bool
 	maxBody  int64
-	caps     admission.Caps
+	admit    admissionFlags
 	verbose  bool
+	overload bool
+	length   time.Duration                               // of the overload
 	tokenize func(httptransport.Prompt) ([]uint32, bool) // nil = none
 }
 
@@ -103,10 +118,10 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.BoolVar(&o.debugAny, "debug-any", false, "answer /debug/isobar to everybody, not to this machine alone")
 	f.BoolVar(&o.trust, "trust-class", false, "take a request's priority class from X-Isobar-Class: only where clients are trusted")
 	f.Int64Var(&o.maxBody, "max-body", 8<<20, "largest request body, bytes")
-	f.IntVar(&o.caps.Aggregate, "max-requests", 0,
-		"most requests on all engines together, those from elsewhere included, 0 = no limit (real engines only)")
-	f.IntVar(&o.caps.Endpoint, "max-engine-requests", 0, "most requests on one engine, 0 = no limit (real engines only)")
-	f.IntVar(&o.caps.Tenant, "max-tenant-requests", 0, "most requests of one key or user, 0 = no limit (real engines only)")
+	o.admit.define(f)
+	f.BoolVar(&o.overload, "overload", false, "show an overload of ten times what the model engines can do, and end; "+
+		"status 0 if all that it claims held")
+	f.DurationVar(&o.length, "overload-for", time.Minute, "how long the overload lasts, in the time of the engines")
 	f.BoolVar(&o.verbose, "v", false, "log what happens to the engines")
 	if err := f.Parse(args); err != nil {
 		return nil, err
@@ -122,8 +137,15 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		return nil, fmt.Errorf("gateway: flag -grace = %v must be above 0", o.grace)
 	case o.maxBody <= 0:
 		return nil, fmt.Errorf("gateway: flag -max-body = %d must be above 0", o.maxBody)
+	case o.overload && len(o.engines) > 0:
+		return nil, errors.New("gateway: flag -overload is for model engines, and -engine is given")
+	case !(o.length >= overload.MinLength && o.length <= overload.MaxLength):
+		return nil, fmt.Errorf("gateway: flag -overload-for = %v is not within %v and %v", o.length, overload.MinLength, overload.MaxLength)
 	case o.once && len(o.engines) > 0:
 		return nil, errors.New("gateway: flag -once is for the demonstration, and -engine shows none")
+	}
+	if err := o.admit.check(f, o); err != nil {
+		return nil, err
 	}
 	var err error
 	if o.tokenize, err = tokenizer(*tokens); err != nil {
@@ -159,7 +181,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 2
 	}
 	err = serve(ctx, o, stdout, stderr)
-	if interrupted := ctx.Err() != nil && errors.Is(err, context.Canceled); err != nil && (o.once || !interrupted) {
+	shown := o.once || o.overload // to its end, or not at all
+	if interrupted := ctx.Err() != nil && errors.Is(err, context.Canceled); err != nil && (shown || !interrupted) {
 		fmt.Fprintln(stderr, err)
 		return 1
 	}
@@ -190,9 +213,17 @@ func serve(ctx context.Context, o *options, stdout, stderr io.Writer) (err error
 		return err
 	}
 	settings := gateway.Config{Tokenize: o.tokenize, MaxBody: o.maxBody, Grace: o.grace, DebugAny: o.debugAny, TrustClass: o.trust}
+	pool := o.admit.pool
+	pool.Policy = policy
+	if o.overload {
+		return overload.Run(ctx, overload.Config{
+			Listener: ln, Scale: o.scale, Length: o.length, Dialect: o.dialect, Policy: policy, Out: stdout,
+			Gateway: settings, Receipts: receipts, Log: log,
+		})
+	}
 	if len(o.engines) == 0 {
 		return demo.Run(ctx, demo.Config{
-			Listener: ln, Scale: o.scale, Dialect: o.dialect, Policy: policy, Once: o.once, Out: stdout,
+			Listener: ln, Scale: o.scale, Dialect: o.dialect, Pool: pool, Once: o.once, Out: stdout,
 			Gateway: settings, Receipts: receipts, Log: log,
 		})
 	}
@@ -200,7 +231,7 @@ func serve(ctx context.Context, o *options, stdout, stderr io.Writer) (err error
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
-	cfg := node.Config{Gateway: settings, Out: stdout, Receipts: receipts, Log: log, Pool: router.Config{Policy: policy, Caps: o.caps}}
+	cfg := node.Config{Gateway: settings, Out: stdout, Receipts: receipts, Log: log, Pool: pool}
 	for _, e := range o.engines {
 		e.Profile = profile
 		cfg.Endpoints = append(cfg.Endpoints, e)

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/isobar-go/isobar/admission"
 	"github.com/isobar-go/isobar/examples/internal/embedded"
 	"github.com/isobar-go/isobar/router"
 	"github.com/isobar-go/isobar/router/httptransport"
@@ -120,12 +121,42 @@ func TestServesOn(t *testing.T) {
 	require.Zero(t, <-done, errs.String())
 }
 
+// TestOverload: all that it claims holds. That a few refusals take long is not held against it, since the machine may have
+// other work.
+func TestOverload(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	var out, errs output
+	for _, scale := range scales {
+		out, errs = output{}, output{}
+		status := run(t.Context(), []string{"-overload", "-overload-for", "6s", "-scale", scale, "-addr", "127.0.0.1:0"}, &out, &errs)
+		if status == 0 || !strings.Contains(errs.String(), "behind the schedule") {
+			break
+		}
+		t.Logf("too slow for -scale %s", scale)
+	}
+	for _, line := range strings.Split(out.String(), "\n") {
+		if strings.HasPrefix(line, "DOES NOT HOLD") {
+			require.Regexp(t, `a refusal takes less than a millisecond: p50 0\.\d+ ms`, line, out.String())
+			t.Log(line)
+		}
+	}
+	for _, want := range []string{"every admitted request is served", "Jain index", "takes exactly 16 again", "queue-full", "| heap MB"} {
+		require.Contains(t, out.String(), want, errs.String())
+	}
+	require.Regexp(t, `(?m)^   6 \|`, out.String(), "a line for every second")
+}
+
 // TestBrokenOff: a demonstration that is not seen to its end has shown nothing.
 func TestBrokenOff(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	var out, errs output
 	require.NotZero(t, run(ctx, []string{"-once", "-addr", "127.0.0.1:0"}, &out, &errs))
+	ctx, cancel = context.WithTimeout(t.Context(), 600*time.Millisecond)
+	defer cancel()
+	require.NotZero(t, run(ctx, []string{"-overload", "-addr", "127.0.0.1:0"}, &out, &errs))
 }
 
 // TestRealEngines: with -engine it serves at once, on another port where its own is taken, until it is told to stop.
@@ -217,11 +248,51 @@ func TestArguments(t *testing.T) {
 		{[]string{"-receipts", "/nowhere/at/all"}, 1, "-receipts"},
 		{[]string{"-engine", "http://a", "-addr", "127.0.0.1:0", "-profile", "abacus"}, 1, "abacus"},
 		{[]string{"-engine", "http://a", "-addr", "127.0.0.1:0", "-max-requests", "-1"}, 1, "Aggregate"},
+		{[]string{"-engine", "http://a", "-addr", "127.0.0.1:0", "-max-waiting", "-1"}, 1, "Waiting"},
+		{[]string{"-engine", "http://a", "-addr", "127.0.0.1:0", "-max-tenant-tokens", "-1"}, 1, "TenantTokens"},
+		{[]string{"-engine", "http://a", "-addr", "127.0.0.1:0", "-queue", "-1"}, 1, "QueueConfig.Max"},
+		{[]string{"-engine", "http://a", "-addr", "127.0.0.1:0", "-queue", "5", "-queue-tokens", "-1"}, 1, "MaxTokens"},
+		{[]string{"-engine", "http://a", "-addr", "127.0.0.1:0", "-seeds", "-1"}, 1, "SeedConfig.Max"},
+		{[]string{"-engine", "http://a", "-queue-timeout", "5s"}, 2, "-queue-timeout = 5s needs -queue"},
+		{[]string{"-engine", "http://a", "-queue-tokens", "5"}, 2, "-queue-tokens = 5 needs -queue"},
+		{[]string{"-engine", "http://a", "-queue", "5", "-queue-timeout", "-1s"}, 2, "-queue-timeout = -1s must be at least 0"},
+		{[]string{"-engine", "http://a", "-trust-class", "-interactive-share", "1.5"}, 2, "-interactive-share = 1.5 is not within"},
+		{[]string{"-engine", "http://a", "-trust-class", "-interactive-share", "NaN"}, 2, "-interactive-share = NaN is not within"},
+		{[]string{"-engine", "http://a", "-interactive-share", "0.5"}, 2, "-interactive-share = 0.5 needs -trust-class"},
+		{[]string{"-engine", "http://a", "-limit", "maybe"}, 2, "-limit = maybe is none of off, observe, on"},
+		{[]string{"-max-requests", "5"}, 2, "-max-requests = 5 is for real engines"},
+		{[]string{"-seeds", "2"}, 2, "-seeds = 2 is for real engines"},
+		{[]string{"-overload", "-queue", "5"}, 2, "-queue = 5 is not for -overload"},
+		{[]string{"-overload", "-engine", "http://a"}, 2, "-overload is for model engines"},
+		{[]string{"-overload", "-overload-for", "1s"}, 2, "-overload-for = 1s is not within 5s and 1h"},
 	} {
 		var out, errs output
 		require.Equal(t, c.status, run(t.Context(), c.args, &out, &errs), "%v", c.args)
 		require.Contains(t, errs.String(), c.says, "%v", c.args)
 	}
+}
+
+// TestAdmissionFlags: each comes to where it counts.
+func TestAdmissionFlags(t *testing.T) {
+	var errs output
+	o, err := parse([]string{"-engine", "http://a", "-max-requests", "1", "-max-engine-requests", "2", "-max-waiting", "3", "-max-tenant-requests", "4",
+		"-max-tenant-tokens", "5", "-queue", "6", "-queue-timeout", "7s", "-queue-tokens", "8", "-trust-class", "-interactive-share", "0.5",
+		"-seeds", "9", "-limit", "observe"}, &errs)
+	require.NoError(t, err)
+	p := o.admit.pool
+	require.Equal(t, admission.Caps{Aggregate: 1, Endpoint: 2, Waiting: 3, Tenant: 4, TenantTokens: 5}, p.Caps)
+	require.Equal(t, router.Queue{Max: 6, Timeout: 7 * time.Second, MaxTokens: 8}, p.Queue)
+	require.Equal(t, router.Shares{Interactive: 0.5}, p.Shares)
+	require.Equal(t, 9, p.Seeds.Max)
+	require.True(t, p.Limit.Adaptive)
+	require.True(t, p.Limit.Learn.ObserveOnly)
+	require.NoError(t, p.Validate())
+	o, err = parse([]string{"-queue", "6", "-limit", "on"}, &errs)
+	require.NoError(t, err, "for the demonstration, too")
+	require.Equal(t, router.Limit{Adaptive: true}, o.admit.pool.Limit)
+	o, err = parse(nil, &errs)
+	require.NoError(t, err)
+	require.Equal(t, router.Config{}, o.admit.pool, "off by default")
 }
 
 // TestKVFlags: each engine gets what was said of it, beside its kind.

@@ -23,8 +23,9 @@ type Config struct {
 	Scale float64
 	// Dialect is in whose names the engines report, see embedded.Config; "" = the default.
 	Dialect string
-	// Policy chooses in the first pass; nil = the default policy.
-	Policy router.Policy
+	// Pool says what else than the demonstration's own the pools have: a Policy in the first pass (nil = the default policy), a
+	// Queue, a Limit. With a queue the overload need not meet a refusal.
+	Pool router.Config
 	// Once ends after the demonstration; else the gateway goes on serving until the context is done.
 	Once bool
 	// Out is where tables go.
@@ -39,12 +40,12 @@ type Config struct {
 
 // Run shows the demonstration. The error says what it claims and did not do, or that it was broken off.
 func Run(ctx context.Context, cfg Config) (err error) {
-	policy := cfg.Policy
+	policy := cfg.Pool.Policy
 	if policy == nil {
 		policy = router.Pressure()
 	}
 	f, err := startFleet(fleetConfig{
-		policy: policy, scale: cfg.Scale, listener: cfg.Listener, gateway: cfg.Gateway, receipts: cfg.Receipts, slog: cfg.Log,
+		policy: policy, pool: cfg.Pool, scale: cfg.Scale, listener: cfg.Listener, gateway: cfg.Gateway, receipts: cfg.Receipts, slog: cfg.Log,
 		dialect: cfg.Dialect, out: cfg.Out,
 	})
 	if err != nil {
@@ -91,7 +92,9 @@ func compare(ctx context.Context, cfg Config, policy router.Policy) (_ *run, err
 	if err != nil {
 		return nil, fmt.Errorf("demo: %w", err)
 	}
-	f, err := startFleet(fleetConfig{policy: policy, scale: cfg.Scale, listener: ln, gateway: cfg.Gateway, dialect: cfg.Dialect})
+	f, err := startFleet(fleetConfig{
+		policy: policy, pool: cfg.Pool, scale: cfg.Scale, listener: ln, gateway: cfg.Gateway, dialect: cfg.Dialect,
+	})
 	if err != nil {
 		return nil, errors.Join(err, ln.Close())
 	}

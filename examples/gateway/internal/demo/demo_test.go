@@ -108,6 +108,14 @@ func TestCheck(t *testing.T) {
 		require.ErrorContains(t, r.check(false), want)
 	}
 	r := good()
+	for i := range r.results {
+		if r.results[i].verdict == refused {
+			r.results[i].verdict = answered
+		}
+	}
+	r.queued = true
+	require.NoError(t, r.check(false), "with a queue none need be refused")
+	r = good()
 	r.late = time.Second
 	require.NoError(t, r.check(false), "late, and all the same")
 	at(r, "chat-1").verdict = refused

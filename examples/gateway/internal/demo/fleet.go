@@ -48,6 +48,7 @@ type fleet struct {
 // fleetConfig configures a fleet.
 type fleetConfig struct {
 	policy   router.Policy
+	pool     router.Config // of which only Queue and Limit count
 	scale    float64
 	listener net.Listener
 	gateway  gateway.Config
@@ -57,8 +58,8 @@ type fleetConfig struct {
 	out      io.Writer // where they are introduced; nil = nowhere
 }
 
-// scaled is an engine's profile as the pool is told it: in the clock's time.
-func scaled(p sim.Profile, scale float64) score.Profile {
+// Scaled is the profile of an engine that runs that much faster, as a pool is told it: in the clock's time.
+func Scaled(p sim.Profile, scale float64) score.Profile {
 	return score.Profile{
 		Base: p.Base / scale, PrefillToken: p.PerToken / scale, KVToken: p.PerContext / scale, Attention: p.PerPair / scale,
 		Sequence: p.PerSeq / scale, KVCapacity: p.KVTokens, BlockSize: int(p.BlockSize), MaxRunning: int64(p.MaxSeqs),
@@ -89,7 +90,7 @@ func startFleet(cfg fleetConfig) (*fleet, error) {
 			return nil, err
 		}
 		f.engines[name] = e
-		endpoint := router.Endpoint{ID: name, Address: e.URL(), Models: []string{model}, Profile: scaled(profile, cfg.scale)}
+		endpoint := router.Endpoint{ID: name, Address: e.URL(), Models: []string{model}, Profile: Scaled(profile, cfg.scale)}
 		if kv {
 			endpoint.Labels = map[string]string{node.LabelKVEvents: e.KVAddr(), node.LabelKVReplay: e.KVReplayAddr()}
 		}
@@ -104,6 +105,7 @@ func startFleet(cfg fleetConfig) (*fleet, error) {
 		Every: max(time.Duration(float64(500*time.Millisecond)/cfg.scale), 40*time.Millisecond),
 		Pool: router.Config{
 			Policy: cfg.policy, Seed: 1, Caps: admission.Caps{Aggregate: aggregate}, Receipts: router.Receipts{Observer: f.log},
+			Queue: cfg.pool.Queue, Limit: cfg.pool.Limit,
 		},
 	})
 	if err != nil {
@@ -202,6 +204,7 @@ type run struct {
 	killed   time.Time
 	late     time.Duration // the most by which a request was behind the schedule
 	retries  int
+	queued   bool // what found no room waited for it
 }
 
 // play sends the schedule through the fleet while engines are drained and killed under it.
@@ -216,7 +219,7 @@ func (f *fleet) play(ctx context.Context) (*run, error) {
 		return sleep(ctx, time.Until(begin.Add(time.Duration(float64(at)/f.scale))))
 	}
 
-	out := &run{results: results}
+	out := &run{results: results, queued: f.node.Pool.Config().Queue.Max > 0}
 	var all sync.WaitGroup
 	var staged error
 	all.Go(func() { staged = f.stage(ctx, out, states, until) })

@@ -3,6 +3,8 @@ package gateway
 import (
 	"context"
 	"io"
+
+	"github.com/isobar-go/isobar/router"
 )
 
 // ErrorEvents is a stream's body as a gateway passes it on.
@@ -18,3 +20,6 @@ var (
 	FromHere = fromHere
 	Harmless = harmless
 )
+
+// Lobby is a pool in which nobody waits any more once closed is done.
+func Lobby(p *router.Pool, closed context.Context) router.Router { return &lobby{p, p, closed} }

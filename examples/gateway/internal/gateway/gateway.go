@@ -29,6 +29,8 @@ const (
 	HeaderRequestID = "X-Request-Id"
 	// HeaderClass is the priority class that a client asks for; read with Config.TrustClass only.
 	HeaderClass = "X-Isobar-Class"
+	// HeaderClientTimeout is how many seconds a client waits for its whole answer; see httptransport.OpenAI.
+	HeaderClientTimeout = "X-Isobar-Timeout"
 	// HeaderEndpoint is the engine that answered.
 	HeaderEndpoint = "X-Isobar-Endpoint"
 	// HeaderAttempts is the number of engines that were tried.
@@ -36,15 +38,18 @@ const (
 )
 
 const (
-	maxHeader     = 64 << 10
-	headerTimeout = 5 * time.Second
-	idleTimeout   = 2 * time.Minute
+	maxHeader   = 64 << 10
+	readTimeout = 5 * time.Second // of the headers of a request
+	idleTimeout = 2 * time.Minute
 )
 
 // Config configures a Gateway. Only Pool is required. It is a plain value.
 type Config struct {
 	// Pool chooses the engines.
 	Pool *router.Pool
+	// Wrap is put around the pool where requests are reserved, for whoever wants to see its answers; nil = nothing is. It is
+	// called once, by New.
+	Wrap func(router.Router) router.Router
 	// Polls tells how the polls of the engines go, for /debug/isobar; nil = not shown.
 	Polls func() scrape.Stats
 	// Receipts are shown by /debug/isobar; nil = none.
@@ -66,7 +71,8 @@ type Config struct {
 	// HeaderTimeout is how long an engine may take until its response headers, the wait in its queue and, without
 	// streaming, the whole answer included. Default 10 min.
 	HeaderTimeout time.Duration
-	// Grace is how long open streams may go on after a stop. Default 30 s.
+	// Grace is how long open streams may go on after a stop. Requests that wait for an engine are served for half of it, and
+	// then refused. Default 30 s.
 	Grace time.Duration
 	// DebugAny answers /debug/isobar to everybody.
 	DebugAny bool
@@ -134,6 +140,9 @@ type Gateway struct {
 	handler  http.Handler
 	stopping atomic.Bool
 	open     sync.RWMutex // held for reading by every request under way
+	errors   tally
+	closed   context.Context // done = nobody waits for an engine any more
+	close    context.CancelFunc
 }
 
 // New makes a gateway that does not listen yet.
@@ -148,6 +157,7 @@ func New(cfg Config) (*Gateway, error) {
 	base.ResponseHeaderTimeout = cfg.HeaderTimeout
 	base.DialContext = (&net.Dialer{Timeout: 2 * time.Second}).DialContext
 	g := &Gateway{cfg: cfg, base: base}
+	g.closed, g.close = context.WithCancel(context.Background())
 	g.handler = g.routes()
 	return g, nil
 }
@@ -159,11 +169,11 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.handler.ServeHTTP(w, r)
 }
 
-// Serve answers what arrives at ln until ctx is done; then it takes no more, lets open streams end for Config.Grace,
-// breaks off what is left, and returns. It returns nil after a stop in good order. It closes ln.
+// Serve answers what arrives at ln until ctx is done; then it takes no more, lets open streams end for Config.Grace, and who
+// waits get an engine for half of that, breaks off what is left, and returns. It returns nil after a stop in good order. It closes ln.
 func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
 	srv := &http.Server{
-		Handler: g, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		Handler: g, ReadHeaderTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(g.cfg.Log.Handler(), slog.LevelWarn),
 	}
 	defer g.base.CloseIdleConnections()
@@ -175,6 +185,8 @@ func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
 	case <-ctx.Done():
 	}
 	g.stopping.Store(true)
+	defer g.close()
+	defer time.AfterFunc(g.cfg.Grace/2, g.close).Stop() // who is let in later has no time for a stream
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.Grace)
 	defer cancel()
 	err := srv.Shutdown(grace)
@@ -191,14 +203,22 @@ func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
 func (g *Gateway) routes() http.Handler {
 	describer := httptransport.OpenAI{
 		MaxBody: g.cfg.MaxBody, BlockTokens: g.cfg.BlockTokens, Tokenize: g.cfg.Tokenize, SharedPrefixes: g.cfg.Tokenize != nil,
+		TimeoutHeader: HeaderClientTimeout, Now: g.cfg.Pool.Config().Now,
 	}
 	if g.cfg.TrustClass {
 		describer.ClassHeader = HeaderClass
 	}
+	var pool router.Router = g.cfg.Pool
+	if g.cfg.Wrap != nil {
+		pool = g.cfg.Wrap(pool)
+	}
+	if g.cfg.Pool.Config().Queue.Max > 0 {
+		pool = &lobby{pool, g.cfg.Pool, g.closed}
+	}
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) { r.SetXForwarded() },
 		Transport: &httptransport.Transport{
-			Pool: g.cfg.Pool, Base: g.base, Describe: remember(describer.Describe), Log: g.cfg.Log,
+			Pool: pool, Base: g.base, Describe: remember(describer.Describe), Log: g.cfg.Log,
 			Loads: g.cfg.Pool, LoadFormat: engine.LoadText, Now: g.cfg.Pool.Config().Now,
 		},
 		ModifyResponse: mark,
@@ -313,16 +333,21 @@ func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if unknown := g.unknownModel(r, err); unknown != nil {
 		err = unknown
 	}
+	status, _ := httptransport.ErrorBody(err)
+	g.errors.add(status)
+	if status == httptransport.StatusClientClosedRequest {
+		g.cfg.Log.Info("client gave up", "request_id", r.Header.Get(HeaderRequestID), "status", status)
+	}
 	httptransport.LogErrors(g.cfg.Log)(w, r, err)
 }
 
 func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) {
-	if _, err := g.cfg.Pool.Score(router.Request{}); err != nil {
-		httptransport.WriteError(w, err)
+	if g.stopping.Load() {
+		httptransport.WriteError(w, errStopping())
 		return
 	}
-	if g.stopping.Load() {
-		httptransport.WriteError(w, &router.RejectError{Reason: router.ErrNoEndpoints})
+	if _, err := g.cfg.Pool.Score(router.Request{}); err != nil && !g.mayWait(err) {
+		httptransport.WriteError(w, err)
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")

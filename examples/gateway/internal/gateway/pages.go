@@ -159,7 +159,8 @@ func (g *Gateway) debug(w http.ResponseWriter, r *http.Request) {
 	}
 	open, ended = open[:min(most, len(open))], ended[:min(most, len(ended))]
 	page := debugPage{
-		Policy: g.cfg.Pool.Config().Policy.Name(), Stats: g.cfg.Pool.Stats(), Endpoints: g.cfg.Pool.Endpoints(), Open: open, Receipts: ended,
+		Policy: g.cfg.Pool.Config().Policy.Name(), Admission: g.admission(), Stats: g.cfg.Pool.Stats(), Endpoints: g.cfg.Pool.Endpoints(),
+		Open: open, Receipts: ended,
 	}
 	for i := range page.Endpoints {
 		page.Endpoints[i].Address = httptransport.RedactAddress(page.Endpoints[i].Address)
@@ -184,6 +185,7 @@ const debugReceipts = 20
 // debugPage is the document of the debug page. It belongs to the goroutine that makes it.
 type debugPage struct {
 	Policy    string            `json:"policy"`
+	Admission admissionPage     `json:"admission"`
 	Explain   []string          `json:"explain,omitempty"` // lines
 	Open      []*router.Receipt `json:"open"`
 	Receipts  []*router.Receipt `json:"receipts"`

@@ -18,10 +18,11 @@ const maxOpen = 1 << 14
 // Ring is a router.Observer that keeps the newest receipts, of rejections and of granted requests that have ended, and beside
 // them those of all that are open. Any number of goroutines may use it.
 type Ring struct {
-	mu   sync.Mutex
-	buf  []*router.Receipt
-	next int                        // where the next one goes
-	open map[uint64]*router.Receipt // by number
+	mu    sync.Mutex
+	buf   []*router.Receipt
+	next  int                        // where the next one goes
+	open  map[uint64]*router.Receipt // by number
+	seeds uint64
 }
 
 // NewRing makes a ring for n receipts; 0 or less = DefaultReceipts.
@@ -36,6 +37,9 @@ func NewRing(n int) *Ring {
 func (r *Ring) Decided(receipt *router.Receipt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if receipt.Seed {
+		r.seeds++
+	}
 	switch {
 	case receipt.Rejected != "":
 		r.keepLocked(receipt)
@@ -77,6 +81,13 @@ func (r *Ring) Newest() []*router.Receipt {
 		out = append(out, r.buf[(r.next+len(r.buf)-1-i)%len(r.buf)])
 	}
 	return out
+}
+
+// Seeds is how many of the requests that it was told of were admitted as seeds.
+func (r *Ring) Seeds() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.seeds
 }
 
 // Observers tells several observers, in order. Any number of goroutines may use it as long as nobody changes it.
