@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/isobar-go/isobar/router"
+	"github.com/isobar-go/isobar/score"
 	"github.com/isobar-go/isobar/telemetry"
 )
 
@@ -156,7 +157,7 @@ func TestGiveUp(t *testing.T) {
 	// b is warm for nobody and idle; a is warm and its queue costs the request itself 900 ms more, which the displacement
 	// that it avoids outweighs.
 	choose := func(g router.GiveUp) string {
-		p, c, req := warm(t, router.Config{Bounds: router.Bounds{GiveUp: g}})
+		p, c, req := warm(t, router.Config{Bounds: router.Bounds{GiveUp: g}, Weights: score.Weights{Wait: router.None}})
 		c.advance(time.Second)
 		report(t, p, c, "a", 0, 2500, 0)
 		report(t, p, c, "b", 0, 0, 0)

@@ -304,6 +304,7 @@ func (c Config) Validate() error {
 	}{
 		{"Bounds.MaxKV", c.Bounds.MaxKV}, {"Bounds.GiveUp.Ratio", c.Bounds.GiveUp.Ratio}, {"Receipts.Sample", c.Receipts.Sample},
 		{"Weights.Interference", c.Weights.Interference}, {"Weights.Displacement", c.Weights.Displacement},
+		{"Weights.Wait", c.Weights.Wait},
 		{"Weights.KVPressure", c.Weights.KVPressure}, {"Weights.Uncertainty", c.Weights.Uncertainty},
 	} {
 		if math.IsNaN(f.value) || math.IsInf(f.value, 0) {
@@ -315,6 +316,7 @@ func (c Config) Validate() error {
 		value float64
 	}{
 		{"Weights.Interference", c.Weights.Interference}, {"Weights.Displacement", c.Weights.Displacement},
+		{"Weights.Wait", c.Weights.Wait},
 		{"Weights.KVPressure", c.Weights.KVPressure}, {"Weights.Uncertainty", c.Weights.Uncertainty},
 	} {
 		if f.value > score.MaxWeight {

@@ -46,8 +46,8 @@ func (d Decision) Explain() string {
 	candidates := slices.Clone(d.Candidates)
 	d.rank(candidates)
 	var b strings.Builder
-	fmt.Fprintf(&b, "  %-16s %9s %9s %8s %8s %8s %8s %8s %11s %12s %12s  %s\n", "endpoint", "total", "own", "queue", "prefill", "decode",
-		"adapter", "kv", "uncertainty", "interference", "displacement", "notes")
+	fmt.Fprintf(&b, "  %-16s %9s %9s %8s %8s %8s %8s %8s %11s %12s %12s %8s  %s\n", "endpoint", "total", "own", "queue", "prefill", "decode",
+		"adapter", "kv", "uncertainty", "interference", "displacement", "wait", "notes")
 	for i := range candidates {
 		c := &candidates[i]
 		if c.Excluded != NoReason {
@@ -59,8 +59,8 @@ func (d Decision) Explain() string {
 			mark = '*'
 		}
 		t := &c.Terms
-		fmt.Fprintf(&b, "%c %-16s %9.1f %9.1f %8.1f %8.1f %8.1f %8.1f %8.1f %11.1f %12.1f %12.1f  %s\n", mark, c.ID, c.Total, c.OwnCost,
-			t.Queue, t.Prefill, t.Decode, t.Adapter, t.KVPressure, t.Uncertainty, t.Interference, t.Displacement, c.notes())
+		fmt.Fprintf(&b, "%c %-16s %9.1f %9.1f %8.1f %8.1f %8.1f %8.1f %8.1f %11.1f %12.1f %12.1f %8.1f  %s\n", mark, c.ID, c.Total, c.OwnCost,
+			t.Queue, t.Prefill, t.Decode, t.Adapter, t.KVPressure, t.Uncertainty, t.Interference, t.Displacement, t.Wait, c.notes())
 	}
 	return b.String()
 }
@@ -72,8 +72,8 @@ func (c Candidate) String() string {
 	}
 	t := &c.Terms
 	return fmt.Sprintf("%s total=%.1f own=%.1f queue=%.1f prefill=%.1f decode=%.1f adapter=%.1f kv=%.1f uncertainty=%.1f "+
-		"interference=%.1f displacement=%.1f (%s)", c.ID, c.Total, c.OwnCost, t.Queue, t.Prefill, t.Decode, t.Adapter, t.KVPressure,
-		t.Uncertainty, t.Interference, t.Displacement, c.notes())
+		"interference=%.1f displacement=%.1f wait=%.1f (%s)", c.ID, c.Total, c.OwnCost, t.Queue, t.Prefill, t.Decode, t.Adapter, t.KVPressure,
+		t.Uncertainty, t.Interference, t.Displacement, t.Wait, c.notes())
 }
 
 // notes are what the terms do not say.

@@ -53,7 +53,7 @@ func TestAnAvoidedEndpointIsNoAlternativeInsideTheBounds(t *testing.T) {
 // explained.
 func TestABarredCandidateSaysSo(t *testing.T) {
 	c, k := newClock(), &keeper{}
-	p := sized(t, c, router.Config{Receipts: router.Receipts{Observer: k}}, "many", "queue")
+	p := sized(t, c, router.Config{Receipts: router.Receipts{Observer: k}, Weights: score.Weights{Wait: router.None}}, "many", "queue")
 	for id, waiting := range map[string]float64{"many": 0, "queue": 90_000} {
 		running := 200.0
 		if waiting > 0 {

@@ -35,8 +35,9 @@ func TestTermsOnSmallNumbers(t *testing.T) {
 	require.InDelta(t, 900, got.Displacement, 1e-9)
 	perToken := 20 + 4*p.Sequence + 24_000*p.KVToken
 	require.InDelta(t, 1000*perToken, got.Decode, 1e-6)
-	require.InDelta(t, 0.1*3*(300+1000*(4000*p.KVToken+p.Sequence)), got.Interference, 1e-6)
-	require.InDelta(t, got.Queue+got.Prefill+got.Decode+got.KVPressure+got.Interference+got.Displacement, got.Total(), 1e-9)
+	require.InDelta(t, 0.2*3*(300+1000*(4000*p.KVToken+p.Sequence)), got.Interference, 1e-6)
+	require.InDelta(t, got.Queue+got.Prefill+got.Decode+got.KVPressure+got.Interference+got.Displacement+got.Wait, got.Total(), 1e-9)
+	require.InDelta(t, 3*got.Queue, got.Wait, 1e-9)
 	require.InDelta(t, 400, got.Start(), 1e-9)
 }
 
@@ -84,7 +85,7 @@ func TestWeightsZeroIsDefaultAndNegativeIsOff(t *testing.T) {
 	require.Equal(t, w, w.WithDefaults())
 	m := score.NewModel(w, telemetry.Limits{})
 	require.Zero(t, m.Weights().Displacement)
-	require.Equal(t, 0.1, m.Weights().Interference)
+	require.Equal(t, 0.2, m.Weights().Interference)
 }
 
 // Generators of sane and insane figures.

@@ -71,6 +71,8 @@ type Terms struct {
 	Interference float64 `json:"interference"`
 	// Displacement is what its uncached work costs those who come later.
 	Displacement float64 `json:"displacement"`
+	// Wait is the price of waiting with nothing to show, beyond the time itself, which is Queue: see [Weights].
+	Wait float64 `json:"wait"`
 	// Policy is an adjustment for priority or fairness, apart from what execution costs. May be negative. Nothing in this
 	// library sets it so far.
 	Policy float64 `json:"policy"`
@@ -102,8 +104,8 @@ func (t *Terms) Own() float64 {
 // External is what others pay for the choice, ms.
 func (t *Terms) External() float64 { return t.Interference + t.Displacement }
 
-// Total is what the choice costs everybody, ms: Own + External + Policy.
-func (t *Terms) Total() float64 { return t.Own() + t.External() + t.Policy }
+// Total is what the choice costs everybody, ms: Own + External + Wait + Policy.
+func (t *Terms) Total() float64 { return t.Own() + t.External() + t.Wait + t.Policy }
 
 // Start is the predicted time to the first token, ms: Queue + Prefill + Adapter.
 func (t *Terms) Start() float64 { return t.Queue + t.Prefill + t.Adapter }
@@ -111,10 +113,14 @@ func (t *Terms) Start() float64 { return t.Queue + t.Prefill + t.Adapter }
 // Weights are the coefficients of the terms that are not physics. The zero value of a field is its default; a negative
 // value is zero, which switches the term off. A Weights is a plain value.
 type Weights struct {
-	// Interference is the share of the requests there that pay for the newcomer's stalls and context; default 0.1.
+	// Interference is the share of the requests there that pay for the newcomer's stalls and context; default 0.2.
 	Interference float64
 	// Displacement is the cost to later requests, as a multiple of Prefill; default 3.
 	Displacement float64
+	// Wait is the price of the time before the request's own work begins, as a multiple of Queue; default 3. Together with
+	// Displacement it makes the time to the first token count four times as much as that between tokens: a caller who waits for
+	// the first one has nothing, and what is before it in the queue keeps others waiting, too.
+	Wait float64
 	// KVPressure is w of w k/(1-k), ms; default 50: 50 ms at half full, 450 at 90 %, 4950 at 99 %.
 	KVPressure float64
 	// Uncertainty is the cost of not knowing, ms per second of age beyond FreshFor; default 100. Missing and stale
@@ -131,7 +137,7 @@ func (w Weights) WithDefaults() Weights {
 	for _, f := range []struct {
 		v   *float64
 		def float64
-	}{{&w.Interference, 0.1}, {&w.Displacement, 3}, {&w.KVPressure, 50}, {&w.Uncertainty, 100}} {
+	}{{&w.Interference, 0.2}, {&w.Displacement, 3}, {&w.Wait, 3}, {&w.KVPressure, 50}, {&w.Uncertainty, 100}} {
 		switch {
 		case *f.v == 0 || math.IsNaN(*f.v):
 			*f.v = f.def
@@ -167,7 +173,7 @@ type Model struct {
 func NewModel(w Weights, l telemetry.Limits) *Model {
 	l = l.Effective()
 	w = w.WithDefaults()
-	for _, v := range []*float64{&w.Interference, &w.Displacement, &w.KVPressure, &w.Uncertainty} {
+	for _, v := range []*float64{&w.Interference, &w.Displacement, &w.Wait, &w.KVPressure, &w.Uncertainty} {
 		*v = min(max(*v, 0), MaxWeight)
 	}
 	return &Model{w: w, freshFor: l.FreshFor.Seconds(), staleAfter: l.StaleAfter.Seconds()}
@@ -266,6 +272,7 @@ func (q *Quote) Terms(l *Load, f Freshness, mt Match, t *Terms) {
 	}
 	t.Interference = float64(q.m.w.Interference * batch * (t.Prefill + q.stall))
 	t.Displacement = float64(q.m.w.Displacement * t.Prefill)
+	t.Wait = float64(q.m.w.Wait * t.Queue)
 	t.Policy = 0
 }
 
@@ -290,7 +297,7 @@ func (q *Quote) Totals(l *Load, cached, adapterNeeded, uncertainty float64) (que
 	own += float64(q.m.w.KVPressure * occupancy(q.kvShare(l, kv)))
 	own += uncertainty
 	others := float64(q.m.w.Interference*batch*(prefill+q.stall)) + float64(q.m.w.Displacement*prefill)
-	return queue, own, own + others
+	return queue, own, own + others + float64(q.m.w.Wait*queue)
 }
 
 // occupancy is k/(1-k) up to 0.99 and a straight line from there, so that engines beyond their memory still compare.
