@@ -17,6 +17,11 @@
 // Step does 2 and 4 at once, for hosts that only advance a number. If Begin reports no work, the host waits until the
 // next Submit.
 //
+// # Many passes at once
+//
+// Quiet tells how many passes lie ahead in which nothing happens but one more token for everybody, and how long each takes;
+// Skip does them in one step. The results are the same to the last block and cache event, without the events of the tokens.
+//
 // # Rules
 //
 //   - A pass has a token budget. Running requests come first, in order: a decode takes one token, an unfinished prefill

@@ -33,6 +33,9 @@ type Engine struct {
 	starts   []Event    // preemptions and admissions of the open pass
 	count    counters
 	scrapped []*request // records to use again
+
+	promised int // quiet passes that may be skipped
+	lists    byBlock
 }
 
 // New returns an idle engine with an empty cache, or the faults of the profile.
@@ -69,6 +72,7 @@ func (e *Engine) Submit(r Request) error {
 	if _, dup := e.byID[r.ID]; dup {
 		return fmt.Errorf("%w: %d", ErrDuplicate, r.ID)
 	}
+	e.promised = 0
 	q := e.newRequest(r)
 	e.byID[r.ID] = q
 	e.waiting.pushBack(q)
@@ -84,6 +88,7 @@ func (e *Engine) Cancel(id uint64) bool {
 	if !ok {
 		return false
 	}
+	e.promised = 0
 	if r.place == running {
 		for i, other := range e.running {
 			if other == r {
@@ -127,6 +132,7 @@ func (e *Engine) Begin() (ms float64, ok bool) {
 	if e.open || (len(e.running) == 0 && e.waiting.n == 0) {
 		return 0, false
 	}
+	e.promised = 0
 	e.pass = e.pass[:0]
 	e.starts = e.starts[:0]
 	s := Pass{}
@@ -185,7 +191,7 @@ func (e *Engine) admit(s *Pass, budget int64) {
 			return
 		}
 		e.waiting.remove(r)
-		r.blocks = e.pool.share(r.blocks, hits[:found])
+		r.blocks = e.pool.share(r.blocks)
 		r.named = found
 		r.computed = cached
 		r.place = running
@@ -209,13 +215,7 @@ func (e *Engine) schedule(r *request, s *Pass, chunk int64, need int) {
 	}
 	r.chunk = chunk
 	after := r.computed + chunk
-	for full := min(int(after/e.profile.BlockSize), len(r.Blocks)); r.named < full; r.named++ {
-		var parent uint64
-		if r.named > 0 {
-			parent = r.Blocks[r.named-1]
-		}
-		e.pool.store(r.blocks[r.named], r.Blocks[r.named], parent)
-	}
+	e.nameUpTo(r, after)
 	s.Tokens += chunk
 	s.Seqs++
 	if chunk == 1 && r.generated > 0 && after == r.known() {
@@ -225,6 +225,17 @@ func (e *Engine) schedule(r *request, s *Pass, chunk int64, need int) {
 		e.count.Prefilled += chunk
 	}
 	e.pass = append(e.pass, r)
+}
+
+// nameUpTo makes the blocks that r fills with that many tokens findable.
+func (e *Engine) nameUpTo(r *request, tokens int64) {
+	for full := min(int(tokens/e.profile.BlockSize), len(r.Blocks)); r.named < full; r.named++ {
+		var parent uint64
+		if r.named > 0 {
+			parent = r.Blocks[r.named-1]
+		}
+		e.pool.store(r.blocks[r.named], r.Blocks[r.named], parent)
+	}
 }
 
 func (e *Engine) blocksFor(tokens int64) int {
@@ -288,7 +299,10 @@ func (e *Engine) Step(dst []Event) (ms float64, events []Event) {
 }
 
 // ClearCache forgets all cached blocks. Requests inside the engine go on; their blocks so far are no longer found.
-func (e *Engine) ClearCache() { e.pool.clear() }
+func (e *Engine) ClearCache() {
+	e.promised = 0
+	e.pool.clear()
+}
 
 // KVEvents appends the changes of the cached set since the last call to dst, in order. Always empty without
 // Options.KVEvents.

@@ -57,12 +57,12 @@ func checkBlocks(t require.TestingT, e *Engine) {
 		if b.ref > 0 {
 			inUse++
 		}
-		if b.cached {
+		if b.same != unnamed {
 			cached++
-			require.Equal(t, int32(i), e.pool.index[b.hash])
+			require.Equal(t, int32(i), e.pool.index.find(e.pool.blocks, b.hash))
 		}
 	}
-	require.Equal(t, len(e.pool.index), cached)
+	require.Equal(t, e.pool.index.n, cached)
 	require.Equal(t, len(e.pool.blocks), onFree+inUse)
 }
 
@@ -115,7 +115,23 @@ func TestEngineAgainstNaive(t *testing.T) {
 			},
 			"step":  func(t *rapid.T) { begin(t); end(t) },
 			"begin": begin,
-			"end":   end,
+			"skip": func(t *rapid.T) {
+				most := rapid.IntRange(1, 12).Draw(t, "most")
+				quiet := e.Quiet(most, nil)
+				require.LessOrEqual(t, len(quiet), most)
+				skipped := rapid.IntRange(0, len(quiet)).Draw(t, "skipped")
+				require.Equal(t, skipped, e.Skip(skipped))
+				for _, want := range quiet[:skipped] {
+					ms, ok := n.begin()
+					require.True(t, ok)
+					require.InDelta(t, want, ms, 1e-9)
+					for _, ev := range n.end() {
+						require.Equal(t, Token, ev.Kind, "a pass that is not quiet")
+						tokens[ev.ID]++
+					}
+				}
+			},
+			"end": end,
 			"clear": func(t *rapid.T) {
 				if rapid.IntRange(0, 9).Draw(t, "really") == 0 {
 					e.ClearCache()
@@ -135,6 +151,11 @@ func TestEngineAgainstNaive(t *testing.T) {
 				require.LessOrEqual(t, s.CacheHits, s.CacheQueries)
 				require.LessOrEqual(t, s.Running, p.MaxSeqs)
 
+				free := []int{}
+				for b := e.pool.head; b != none; b = e.pool.blocks[b].next {
+					free = append(free, int(b))
+				}
+				require.True(t, slices.Equal(n.free, free), "the free list is %v, not %v", free, n.free)
 				kv := e.KVEvents(nil)
 				require.Equal(t, n.kv, kv)
 				n.kv = nil

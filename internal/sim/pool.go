@@ -3,31 +3,39 @@ package sim
 // none marks the absence of a block.
 const none int32 = -1
 
+// unnamed marks a block without content that could be found.
+const unnamed int32 = -1
+
 // block is one KV block. A block with ref 0 is on the free list, with or without content worth finding.
 type block struct {
-	hash   uint64
-	parent uint64
-	ref    int32
-	prev   int32
-	next   int32
-	cached bool // hash is valid and index[hash] is this block
+	hash uint64
+	ref  int32
+	prev int32
+	next int32
+	same int32 // the next block of its chain in the index, off by one, 0 = the last; unnamed = not in the index
 }
 
 // pool is the KV memory: blocks with reference counts, an index of the cached ones by hash, and the list of the free
 // ones from the next to be reused to the last.
 type pool struct {
 	blocks []block
-	index  map[uint64]int32
+	parent []uint64 // of the block's hash; only with record
+	index  table
 	head   int32
 	tail   int32
 	free   int
 	record bool
 	events []KVEvent
+	found  []int32 // by the last match
 }
 
 func newPool(n int, record bool) *pool {
-	p := &pool{blocks: make([]block, n), index: make(map[uint64]int32), head: none, tail: none, record: record}
+	p := &pool{blocks: make([]block, n), index: newTable(n), head: none, tail: none, record: record}
+	if record {
+		p.parent = make([]uint64, n)
+	}
 	for i := range p.blocks {
+		p.blocks[i].same = unnamed
 		p.pushFree(int32(i))
 	}
 	return p
@@ -60,69 +68,75 @@ func (p *pool) unlinkFree(i int32) {
 	p.free--
 }
 
-// match returns how many leading hashes are cached and how many of those blocks lie on the free list.
+// match returns how many leading hashes are cached and how many of those blocks lie on the free list. share takes them.
 func (p *pool) match(hashes []uint64) (found, onFree int) {
+	p.found = p.found[:0]
 	for _, h := range hashes {
-		i, ok := p.index[h]
-		if !ok {
+		i := p.index.find(p.blocks, h)
+		if i == none {
 			break
 		}
 		if p.blocks[i].ref == 0 {
 			onFree++
 		}
-		found++
+		p.found = append(p.found, i)
 	}
-	return found, onFree
+	return len(p.found), onFree
 }
 
-// share takes one more reference on each of the cached hashes and appends their blocks to dst. All must be cached.
-func (p *pool) share(dst []int32, hashes []uint64) []int32 {
-	for _, h := range hashes {
-		i := p.index[h]
+// share takes one more reference on each block that the last match has found and appends them to dst.
+func (p *pool) share(dst []int32) []int32 {
+	for _, i := range p.found {
 		b := &p.blocks[i]
 		if b.ref == 0 {
 			p.unlinkFree(i)
 		}
 		b.ref++
-		dst = append(dst, i)
 	}
-	return dst
+	return append(dst, p.found...)
 }
 
 // take appends n blocks without content to dst, dropping the cached content that was freed first. The caller has
 // checked that n blocks are free.
 func (p *pool) take(dst []int32, n int) []int32 {
-	for ; n > 0; n-- {
-		i := p.head
-		p.unlinkFree(i)
-		b := &p.blocks[i]
-		p.forget(b)
-		b.ref = 1
-		dst = append(dst, i)
+	if n == 0 {
+		return dst
 	}
+	at := p.head
+	for range n {
+		b := &p.blocks[at]
+		dst = append(dst, at)
+		if b.same != unnamed {
+			p.forget(at)
+		}
+		b.ref = 1
+		at = b.next
+	}
+	p.head = at
+	if at == none {
+		p.tail = none
+	} else {
+		p.blocks[at].prev = none
+	}
+	p.free -= n
 	return dst
 }
 
-func (p *pool) forget(b *block) {
-	if !b.cached {
-		return
-	}
-	delete(p.index, b.hash)
-	b.cached = false
+// forget drops the cached content of a block.
+func (p *pool) forget(i int32) {
+	p.index.remove(p.blocks, i)
 	if p.record {
-		p.events = append(p.events, KVEvent{Kind: KVRemoved, Hash: b.hash, Parent: b.parent})
+		p.events = append(p.events, KVEvent{Kind: KVRemoved, Hash: p.blocks[i].hash, Parent: p.parent[i]})
 	}
 }
 
 // store makes a full block findable. A second block with the same content stays unnamed, and so is not found.
 func (p *pool) store(i int32, hash, parent uint64) {
-	if _, dup := p.index[hash]; dup {
+	if !p.index.put(p.blocks, hash, i) {
 		return
 	}
-	b := &p.blocks[i]
-	b.hash, b.parent, b.cached = hash, parent, true
-	p.index[hash] = i
 	if p.record {
+		p.parent[i] = parent
 		p.events = append(p.events, KVEvent{Kind: KVStored, Hash: hash, Parent: parent})
 	}
 }
@@ -132,8 +146,7 @@ func (p *pool) release(ids []int32) {
 	for k := len(ids) - 1; k >= 0; k-- {
 		i := ids[k]
 		b := &p.blocks[i]
-		b.ref--
-		if b.ref == 0 {
+		if b.ref--; b.ref == 0 {
 			p.pushFree(i)
 		}
 	}
@@ -142,9 +155,9 @@ func (p *pool) release(ids []int32) {
 // clear forgets all cached content. Blocks in use stay in use and can no longer be found.
 func (p *pool) clear() {
 	for i := range p.blocks {
-		p.blocks[i].cached = false
+		p.blocks[i].same = unnamed
 	}
-	clear(p.index)
+	p.index.clear()
 	if p.record {
 		p.events = append(p.events, KVEvent{Kind: KVCleared})
 	}

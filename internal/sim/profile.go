@@ -119,16 +119,17 @@ type Pass struct {
 	Pairs float64
 }
 
-// PassTime returns the duration of a pass in ms, by the formula in the package comment. The zero Pass takes Base.
+// PassTime returns the duration of a pass in ms, by the formula in the package comment. The zero Pass takes Base. Products
+// are rounded by a conversion before they are added, so that every processor comes to the same last bit.
 func (p Profile) PassTime(s Pass) float64 {
 	return p.Base +
-		p.PerToken*float64(max(0, s.Tokens-p.Knee)) +
-		p.PerContext*float64(s.DecodeContext) +
-		p.PerPair*s.Pairs +
-		p.PerSeq*float64(s.Seqs)
+		float64(p.PerToken*float64(max(0, s.Tokens-p.Knee))) +
+		float64(p.PerContext*float64(s.DecodeContext)) +
+		float64(p.PerPair*s.Pairs) +
+		float64(p.PerSeq*float64(s.Seqs))
 }
 
 // chunkPairs is the attention work of a prefill chunk of t tokens after done tokens.
 func chunkPairs(done, t int64) float64 {
-	return float64(t) * (float64(done) + float64(t)/2)
+	return float64(float64(t) * (float64(done) + float64(t)/2))
 }

@@ -6,8 +6,9 @@ type Request struct {
 	ID uint64
 	// Blocks are the chained hashes of the full blocks of the prompt, in order, and, where the host knows them, of what
 	// the output will fill after it. A prefix of the sequence may be left out at the end, never at the start: blocks
-	// without a hash are not cached. At most (PromptTokens+OutputTokens)/BlockSize. The engine keeps the slice and only
-	// reads it; the host must not change it before the request has ended.
+	// without a hash are not cached. At most (PromptTokens+OutputTokens)/BlockSize. Where the low 4 bits of neighbours count
+	// up, lookups are faster; it changes nothing else. The engine keeps the slice and only reads it; the host must not change
+	// it before the request has ended.
 	Blocks []uint64
 	// PromptTokens is the length of the prompt. At least 1.
 	PromptTokens int64

@@ -56,7 +56,7 @@ func (e *Engine) State() State {
 		WaitingTokens:   e.waiting.tokens,
 		Blocks:          len(e.pool.blocks),
 		UsedBlocks:      used,
-		CachedBlocks:    len(e.pool.index),
+		CachedBlocks:    e.pool.index.n,
 		KVUsed:          float64(used) / float64(len(e.pool.blocks)),
 		Submitted:       e.count.Submitted,
 		Finished:        e.count.Finished,
@@ -106,4 +106,15 @@ func (e *Engine) Inside(id uint64) (generated int64, ok bool) {
 		return 0, false
 	}
 	return r.generated, true
+}
+
+// Generated appends to dst, for every running request that has a token, a Token event with how many it has, in the order of
+// admission. It changes nothing.
+func (e *Engine) Generated(dst []Event) []Event {
+	for _, r := range e.running {
+		if r.generated > 0 {
+			dst = append(dst, Event{ID: r.ID, Kind: Token, Tokens: r.generated})
+		}
+	}
+	return dst
 }
