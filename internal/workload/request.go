@@ -116,7 +116,7 @@ func (r *Request) appendIDs(dst []uint64, limit int64) []uint64 {
 			out = out[:s.Blocks]
 		}
 		for i := range out {
-			out[i] = mix64(s.First + uint64(i) + salt)
+			out[i] = blockID(s.First + uint64(i) + salt)
 		}
 		if at += len(out); at == len(dst) {
 			break
@@ -203,6 +203,16 @@ func mix64(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
 	x = (x ^ x>>27) * 0x94D049BB133111EB
 	return x ^ x>>31
+}
+
+// blockID is a bijection that mixes all bits of a number but the lowest four, so that the blocks of one prompt, whose numbers
+// follow each other, lie side by side in the tables of an engine as they do in its memory.
+func blockID(x uint64) uint64 {
+	const low, mask = 4, 1<<60 - 1
+	y := x>>low ^ 0x9E3779B97F4A7C1 // nothing of interest has the id 0
+	y = (y ^ y>>30) * 0xBF58476D1CE4E5B9 & mask
+	y = (y ^ y>>27) * 0x94D049BB133111EB & mask
+	return (y^y>>31)<<low | x&(1<<low-1)
 }
 
 // hashOf digests parts, each framed by its length. It does not allocate.

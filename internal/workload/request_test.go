@@ -25,10 +25,10 @@ func TestAppendBlocks(t *testing.T) {
 	require.Len(t, ids, 6)
 	assert.EqualValues(t, 7, ids[0], "what was there stays")
 	assert.EqualValues(t, 5, r.PromptBlocks())
-	assert.Equal(t, []uint64{mix64(10), mix64(11), mix64(12), mix64(100), mix64(101)}, ids[1:])
+	assert.Equal(t, []uint64{blockID(10), blockID(11), blockID(12), blockID(100), blockID(101)}, ids[1:])
 	all := r.AppendAll(nil)
 	assert.Equal(t, ids[1:], all[:5])
-	assert.Equal(t, []uint64{mix64(102), mix64(103)}, all[5:], "95 + 20 tokens fill 7 blocks")
+	assert.Equal(t, []uint64{blockID(102), blockID(103)}, all[5:], "95 + 20 tokens fill 7 blocks")
 
 	short := Request{PromptTokens: 1000, OutputTokens: 1, Segments: []Segment{{10, 3}}}
 	assert.Len(t, short.AppendBlocks(nil), 3, "the rest has no ids")
