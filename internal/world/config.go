@@ -84,7 +84,8 @@ type Telemetry struct {
 	Period time.Duration
 	// Lag is how much longer than the network takes a report is under way. Default 0.
 	Lag time.Duration
-	// InStep makes all polls at whole multiples of the period; otherwise every pair of gateway and engine has a phase of its own.
+	// InStep makes all polls at whole multiples of the period; otherwise every pair of gateway and engine has a phase of its own after
+	// the first, which is sent at the start.
 	InStep bool
 	// WaitingTokens makes engines report the uncached tokens that wait, which few do.
 	WaitingTokens bool

@@ -24,21 +24,23 @@ type underway struct {
 // pair numbers the pairs of a gateway and an engine.
 func (w *world) pair(g, e int) uint64 { return uint64(g*len(w.nodes) + e) }
 
-// startPolls gives each pair its phase.
+// startPolls polls every engine at once, as a gateway does before it serves.
 func (w *world) startPolls() {
-	period := int64(w.cfg.Telemetry.Period)
-	if period <= 0 {
+	if w.cfg.Telemetry.Period <= 0 {
 		return
 	}
-	for g := range w.gates {
-		for e := range w.nodes {
-			phase := int64(0)
-			if !w.cfg.Telemetry.InStep {
-				phase = int64(draw(w.cfg.Seed, drawPhase, uint64(g), uint64(e)) * float64(period))
-			}
-			w.push(phase, evPoll, w.pair(g, e), 0)
-		}
+	for pair := range uint64(len(w.gates) * len(w.nodes)) {
+		w.push(0, evPoll, pair, 0)
 	}
+}
+
+// phase is when the second poll of a pair is sent; from then on they come in periods.
+func (w *world) phase(pair uint64) int64 {
+	period := int64(w.cfg.Telemetry.Period)
+	if w.cfg.Telemetry.InStep {
+		return period
+	}
+	return 1 + int64(draw(w.cfg.Seed, drawPhase, pair, 0)*float64(period-1))
 }
 
 // skewOf is the fixed error of an engine's times, ns.
@@ -48,7 +50,11 @@ func (w *world) skewOf(engine int) int64 {
 
 // poll sends one and schedules the next; ref counts those of the pair.
 func (w *world) poll(e event) {
-	w.push(w.now+int64(w.cfg.Telemetry.Period), evPoll, e.who(), e.ref+1)
+	next := int64(w.cfg.Telemetry.Period)
+	if e.ref == 0 {
+		next = w.phase(e.who())
+	}
+	w.push(w.now+next, evPoll, e.who(), e.ref+1)
 	at := len(w.polls.list)
 	if n := len(w.polls.unused); n > 0 {
 		at, w.polls.unused = w.polls.unused[n-1], w.polls.unused[:n-1]
