@@ -55,7 +55,7 @@ func TestFlagsRefuse(t *testing.T) {
 		{"-against x -quick", "replay: flag -quick means nothing beside -against"},
 		{"-against x -policy best", `replay: flag -policy = "best": router: policy "best" is not one of`},
 		{"-against x -weights interference", `"interference" is not name=value`},
-		{"-against x -weights charm=1", `"charm" is not one of displacement, interference, kv-pressure, uncertainty`},
+		{"-against x -weights charm=1", `"charm" is not one of displacement, interference, kv-pressure, uncertainty, wait`},
 		{"-against x -weights interference=-1", `interference: "-1" is not a number in 0 to 1e9`},
 		{"-against x -weights interference=1e8", "Weights.Interference = 1e+08 is above"},
 		{"-against x -weights interference=1,interference=2", `"interference" is there twice`},

@@ -84,6 +84,7 @@ func Ablations() []Policy {
 		with("interference", router.Config{Weights: score.Weights{Interference: router.None}}),
 		with("displacement", router.Config{Weights: score.Weights{Displacement: router.None}}),
 		with("external terms", router.Config{Weights: score.Weights{Interference: router.None, Displacement: router.None}}),
+		with("wait", router.Config{Weights: score.Weights{Wait: router.None}}),
 		with("kv pressure", router.Config{Weights: score.Weights{KVPressure: router.None}}),
 		with("uncertainty", router.Config{Weights: score.Weights{Uncertainty: router.None}}),
 		with("give-up bound", router.Config{Bounds: router.Bounds{GiveUp: router.GiveUp{Ratio: 1e6, Extra: 1000 * time.Hour}}}),

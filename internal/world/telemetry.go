@@ -21,9 +21,6 @@ type underway struct {
 	report       Report
 }
 
-// pair numbers the pairs of a gateway and an engine.
-func (w *world) pair(g, e int) uint64 { return uint64(g*len(w.nodes) + e) }
-
 // startPolls polls every engine at once, as a gateway does before it serves.
 func (w *world) startPolls() {
 	if w.cfg.Telemetry.Period <= 0 {

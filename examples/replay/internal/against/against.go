@@ -226,7 +226,7 @@ func terms(old, next *score.Terms) []gain {
 		{"queue", old.Queue - next.Queue}, {"prefill", old.Prefill - next.Prefill}, {"decode", old.Decode - next.Decode},
 		{"adapter", old.Adapter - next.Adapter}, {"kv pressure", old.KVPressure - next.KVPressure},
 		{"uncertainty", old.Uncertainty - next.Uncertainty}, {"interference", old.Interference - next.Interference},
-		{"displacement", old.Displacement - next.Displacement},
+		{"displacement", old.Displacement - next.Displacement}, {"wait", old.Wait - next.Wait},
 	}
 }
 
