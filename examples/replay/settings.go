@@ -15,7 +15,8 @@ import (
 func setWeights(cfg *router.Config, s string) error {
 	w := &cfg.Weights
 	return assign(s, map[string]func(string) error{
-		"interference": number(&w.Interference), "displacement": number(&w.Displacement), "wait": number(&w.Wait), "kv-pressure": number(&w.KVPressure),
+		"interference": number(&w.Interference), "displacement": number(&w.Displacement),
+		"wait": number(&w.Wait), "kv-pressure": number(&w.KVPressure),
 		"uncertainty": number(&w.Uncertainty),
 	})
 }
