@@ -55,6 +55,8 @@ type Candidate struct {
 	Own reserve.Load `json:"own"`
 	// OwnUnobserved is the number of those leases that no snapshot can contain yet.
 	OwnUnobserved int64 `json:"own_unobserved"`
+	// OwnStarted is how many of these have got their first token: they do not wait any more.
+	OwnStarted int64 `json:"own_started,omitempty"`
 	// Requests that run or wait there.
 	Requests Figure `json:"requests"`
 	// Waiting requests there.
@@ -128,6 +130,7 @@ type cand struct {
 	waiting    float64          // estimate by which queue-only ranks
 	own        reserve.Load
 	unobserved int64
+	started    int64
 	lastChosen uint64
 	age        int64     // of the load readings, ns
 	rep        *reported // nil in a replay
@@ -206,7 +209,7 @@ func (v *View) export(i int, profile *score.Profile) Candidate {
 		Excluded: c.excluded(), Withheld: c.withheld, Probe: c.half || c.due, HalfOpen: c.half, ProbeDue: c.due,
 		Freshness: c.freshness, Age: time.Duration(c.age),
 		Avoided: v.flags[i]&isAvoided != 0, Observed: v.flags[i]&isObserved != 0,
-		Own: c.own, OwnUnobserved: c.unobserved, KVCapacity: c.load.KVCapacity, Cached: c.cached, AdapterNeeded: c.adapter,
+		Own: c.own, OwnUnobserved: c.unobserved, OwnStarted: c.started, KVCapacity: c.load.KVCapacity, Cached: c.cached, AdapterNeeded: c.adapter,
 		LastChosen: c.lastChosen, Profile: profile, KVOccupied: c.occupied, SeedSpent: c.spent, Limit: c.most, Barred: v.grade[i] == gradeBarred,
 	}
 	var recorded [figures]*Figure
@@ -242,7 +245,7 @@ func (v *View) restore(i int) {
 	r, c := &v.recorded[i], &v.cands[i]
 	v.quotes = append(v.quotes, v.model.Quote(r.Profile, &v.sized))
 	*c = cand{
-		kind: i, own: r.Own, unobserved: r.OwnUnobserved, lastChosen: r.LastChosen, load: score.Load{KVCapacity: r.KVCapacity},
+		kind: i, own: r.Own, unobserved: r.OwnUnobserved, started: r.OwnStarted, lastChosen: r.LastChosen, load: score.Load{KVCapacity: r.KVCapacity},
 		cached: r.Cached, adapter: r.AdapterNeeded, freshness: min(r.Freshness, telemetry.Fresh), age: int64(r.Age), half: r.HalfOpen,
 		due: r.ProbeDue, occupied: r.KVOccupied, spent: r.SeedSpent, most: r.Limit,
 	}

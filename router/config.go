@@ -86,7 +86,9 @@ type Config struct {
 	Receipts Receipts
 }
 
-// Freshness are the limits by which a reading's age is judged. A Freshness is a plain value.
+// Freshness are the limits by which a reading's age is judged. The load readings of an endpoint that reports regularly, but less often
+// than FreshFor, are fresh for one and a half of its gaps, and stale after three if that is more than StaleAfter; gaps above 30 s count
+// as that. A Freshness is a plain value.
 type Freshness struct {
 	// FreshFor is the age up to which a reading is Fresh. Default 2 s.
 	FreshFor time.Duration

@@ -96,6 +96,7 @@ type live struct {
 	changes  atomic.Uint64 // counts changes of reported by two; odd while one is under way; starts at 2
 	probeAt  atomic.Int64  // when the last probe of a suspect endpoint ended, ns; 0 = never
 	readied  atomic.Int32
+	starting atomic.Int64 // open leases that have not got their first token
 	probing  atomic.Int32 // open leases granted as probes of an open circuit and without a sign of life yet
 	probed   atomic.Int64 // when the last of them was granted, ns
 	refused  overload
@@ -117,6 +118,7 @@ type live struct {
 	holder          prefix.Holder
 	adapters        adapterMemory
 	reporting       sync.Mutex   // held while a snapshot is taken
+	pace            pace         // guarded by reporting
 	told            uint64       // version of the account at the last one; guarded by reporting
 	indexed         atomic.Int64 // the KV capacity that bounds the index, tokens; 0 = none
 }

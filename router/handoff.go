@@ -156,7 +156,7 @@ func (v *View) changes() int64 {
 			next = min(next, (at+int64(tick)-1)/int64(tick)*int64(tick)) // decisions read the clock in whole ticks
 		}
 	}
-	stale := int64(v.cfg.Freshness.StaleAfter) + 1
+	stale := int64(v.cfg.Freshness.StaleAfter) + 1 // what is no load figure
 	if v.poolCap == CapShare {
 		after(v.now + int64(v.cfg.Shares.Memory)/32) // what is kept for a class decays
 	}
@@ -176,7 +176,7 @@ func (v *View) changes() int64 {
 		default:
 			for f, known := range c.rep.known {
 				if known {
-					after(c.rep.at[f] + stale)
+					after(c.rep.at[f] + c.rep.staleAfter + 1)
 				}
 			}
 		}

@@ -157,8 +157,11 @@ func (l *Lease) Progress(tokens int) {
 	}
 }
 
-// prefilled counts the tokens of the prompt that were computed.
-func (l *Lease) prefilled() { l.endpoint.limiter.serve(l.account.Cost().Prefill) }
+// prefilled notes that the prompt has been computed, once.
+func (l *Lease) prefilled() {
+	l.endpoint.starting.Add(-1)
+	l.endpoint.limiter.serve(l.account.Cost().Prefill)
+}
 
 // alive closes the circuit that the lease was to probe: tokens have shown that the endpoint works, however long the rest takes.
 func (l *Lease) alive(now int64) {
@@ -213,8 +216,11 @@ func (l *Lease) end(out Outcome) {
 	if e.limiter != nil && out.Cause == Completed {
 		e.limiter.serve(out.Usage.OutputTokens - l.tokens.Load())
 		if out.Usage.OutputTokens > 0 && l.first.Load() == 0 {
-			l.prefilled()
+			e.limiter.serve(l.account.Cost().Prefill)
 		}
+	}
+	if l.first.CompareAndSwap(0, -1) { // no token any more
+		e.starting.Add(-1)
 	}
 	l.account.Release(t)
 	p.uncountTenant(l)

@@ -12,12 +12,17 @@ import (
 // classify is the rule by which a reading's age is judged: one that is in the future is not fresh. A reading that arrived after
 // the decision had read its clock is not in the future, which a second look at the clock tells.
 func (v *View) classify(at int64) telemetry.Class {
+	return v.classOf(at, int64(v.cfg.Freshness.FreshFor), int64(v.cfg.Freshness.StaleAfter))
+}
+
+// classOf is classify by limits of an endpoint's own, ns.
+func (v *View) classOf(at, freshFor, staleAfter int64) telemetry.Class {
 	switch age := v.now - at; {
 	case age <= -int64(tick) && (v.clock == nil || v.clock() < at):
 		return telemetry.Stale
-	case age <= int64(v.cfg.Freshness.FreshFor):
+	case age <= freshFor:
 		return telemetry.Fresh
-	case age <= int64(v.cfg.Freshness.StaleAfter):
+	case age <= staleAfter:
 		return telemetry.Aging
 	}
 	return telemetry.Stale
@@ -55,6 +60,7 @@ func (v *View) read(i int) {
 	c.kind, c.rep = m.kind, rep
 	kind := &v.set.kinds[m.kind]
 	c.own, c.unobserved, c.lastChosen = sums.Live, sums.Unobserved.Requests, e.grantNo.Load()
+	c.started = v.startedOf(m, c)
 	c.class = [figures]telemetry.Class{}
 	c.barrier, c.cap, c.limit, c.withheld, c.half, c.due = NoReason, NoReason, NoReason, NoReason, false, false
 	c.occupied, c.most = rep.kvOccupied, e.limitOf()
@@ -101,7 +107,7 @@ func (v *View) cachedAt(m *member) int64 {
 // circuit closed, and the request asks for nothing particular. It computes what reconcile, eligibility and settle would, to the last
 // bit, or reports false and has done nothing.
 func (v *View) readPlain(i int, m *member, c *cand, rep *reported, sums *reserve.Sums) bool {
-	class := v.classify(rep.at[0])
+	class := v.classOf(rep.at[0], rep.freshFor, rep.staleAfter)
 	capacity := rep.kvCapacity
 	if capacity == 0 {
 		capacity = float64(v.set.kinds[m.kind].profile.KVCapacity)
@@ -139,6 +145,7 @@ func (v *View) readPlain(i int, m *member, c *cand, rep *reported, sums *reserve
 
 	c.kind, c.rep = m.kind, rep
 	c.own, c.unobserved, c.lastChosen = sums.Live, sums.Unobserved.Requests, m.grantNo.Load()
+	c.started = v.startedOf(m, c)
 	c.value[figRequests], c.value[figWaiting], c.value[figPending], c.value[figKV] = requests, waiting, pending, kv
 	c.class = [figures]telemetry.Class{class, class, class, class}
 	c.freshness, c.age = class, age
@@ -157,6 +164,11 @@ func (v *View) readPlain(i int, m *member, c *cand, rep *reported, sums *reserve
 	v.load[i] = requests
 	v.pricePlain(i, m, c)
 	return true
+}
+
+// startedOf is how many of the leases that no snapshot can contain have got their first token: they wait no more.
+func (v *View) startedOf(m *member, c *cand) int64 {
+	return max(c.unobserved-max(m.starting.Load(), 0), 0)
 }
 
 // plainly says that nothing keeps the endpoint from serving the request, and nothing is particular about it.
@@ -208,7 +220,7 @@ func (v *View) capOf(c *cand, requests, waiting float64) Reason {
 func (v *View) reconcile(c *cand, rep *reported, sums *reserve.Sums, age *[figures]int64) {
 	for f, known := range rep.known {
 		if known {
-			c.class[f], age[f] = v.classify(rep.at[f]), max(v.now-rep.at[f], 0)
+			c.class[f], age[f] = v.classOf(rep.at[f], rep.freshFor, rep.staleAfter), max(v.now-rep.at[f], 0)
 		}
 	}
 	replicas := v.replicas

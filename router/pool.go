@@ -148,7 +148,7 @@ func New(cfg Config) (*Pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("router: Config.Prefix: %w", err)
 	}
-	ledger, err := reserve.NewLedger(reserve.Config{VisibilityLag: cfg.VisibilityLag, Horizon: max(cfg.Freshness.StaleAfter, time.Second)})
+	ledger, err := reserve.NewLedger(reserve.Config{VisibilityLag: cfg.VisibilityLag, Horizon: max(cfg.Freshness.StaleAfter, 3*maxPace, time.Second)})
 	if err != nil {
 		return nil, fmt.Errorf("router: Config.VisibilityLag: %w", err)
 	}

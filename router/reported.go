@@ -29,6 +29,8 @@ type reported struct {
 	counted        bool    // countsAt is known
 	countsAt       int64   // the time since which the figures of requests can have held; without any, that of KV
 	kvCapacity     float64 // tokens, 0 = unknown
+	freshFor       int64   // up to which age the figures are fresh, ns
+	staleAfter     int64   // from which they are stale
 
 	suspect               telemetry.SuspectReason
 	suspectSince          int64

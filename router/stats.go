@@ -223,7 +223,7 @@ func (p *Pool) endpointStats(v *View, e *live) EndpointStats {
 		out.KVShare = share
 	}
 	if load := rep.loadFigure(); rep.known[load] {
-		out.Freshness, out.Age = v.classify(rep.at[load]), time.Duration(max(v.now-rep.at[load], 0))
+		out.Freshness, out.Age = v.classOf(rep.at[load], rep.freshFor, rep.staleAfter), time.Duration(max(v.now-rep.at[load], 0))
 	}
 	return out
 }

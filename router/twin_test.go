@@ -86,7 +86,8 @@ type twinEndpoint struct {
 	openFor  time.Duration
 	outcomes []bool // failed
 	probes   int
-	probed   time.Time // when the last of them was granted
+	probed   time.Time   // when the last of them was granted
+	seen     []time.Time // times of its reports
 }
 
 func newTwin(cfg router.Config, now func() time.Time) *twin {
@@ -206,6 +207,7 @@ func (w *twin) observe(id string, s telemetry.Snapshot) (dropped bool) {
 		return true
 	}
 	if _, _, _, since := w.inUse(e); since.After(e.account.observed) {
+		e.seen = append(e.seen, since)
 		e.account.observed = since
 	}
 	return false
@@ -253,11 +255,22 @@ func (w *twin) openOf(tenant string) int {
 	return n
 }
 
-func (w *twin) class(r twinReading) telemetry.Class {
+func (w *twin) class(e *twinEndpoint, r twinReading) telemetry.Class {
 	if !r.known {
 		return telemetry.Missing
 	}
-	return w.cfgLimits().Classify(w.now().Sub(r.at))
+	limits := w.cfgLimits()
+	if n := len(e.seen); n >= 3 { // the median of the last three gaps, or the lesser of two
+		gaps := []time.Duration{0, e.seen[n-1].Sub(e.seen[n-2]), e.seen[n-2].Sub(e.seen[n-3])}
+		if n > 3 {
+			gaps[0] = e.seen[n-3].Sub(e.seen[n-4])
+		}
+		slices.Sort(gaps)
+		if gap := min(gaps[1], 30*time.Second); gap > limits.FreshFor {
+			limits.FreshFor, limits.StaleAfter = gap+gap/2, max(limits.StaleAfter, 3*gap)
+		}
+	}
+	return limits.Classify(w.now().Sub(r.at))
 }
 
 func (w *twin) cfgLimits() telemetry.Limits {
@@ -465,17 +478,17 @@ func (w *twin) figures(e *twinEndpoint, v *twinView) {
 	} else if waiting.known {
 		both = waiting
 	}
-	v.requests = twinFigure{w.class(both), max(float64(live.Requests), both.value-float64(departed.Requests)+replicas*float64(unobserved.Requests))}
-	v.waiting = twinFigure{w.class(waiting), waiting.value + replicas*float64(unobserved.Requests)}
+	v.requests = twinFigure{w.class(e, both), max(float64(live.Requests), both.value-float64(departed.Requests)+replicas*float64(unobserved.Requests))}
+	v.waiting = twinFigure{w.class(e, waiting), waiting.value + replicas*float64(unobserved.Requests)}
 
 	pending := tokens
 	if !tokens.known || waiting.known && waiting.at.After(tokens.at) {
 		pending = waiting
 		pending.value *= w.mean
 	}
-	v.pending = twinFigure{w.class(pending), max(float64(live.Prefill), pending.value-float64(departed.Prefill)+replicas*float64(unobserved.Prefill))}
+	v.pending = twinFigure{w.class(e, pending), max(float64(live.Prefill), pending.value-float64(departed.Prefill)+replicas*float64(unobserved.Prefill))}
 
-	v.kv = twinFigure{w.class(kv), kv.value}
+	v.kv = twinFigure{w.class(e, kv), kv.value}
 	if capacity := float64(e.conf.Profile.KVCapacity); capacity > 0 {
 		v.kv.value = max(float64(live.Prefill+live.Decode), kv.value*capacity-float64(departed.KV)+replicas*float64(unobserved.KV))
 		if kv.known && kv.at.Before(since) {

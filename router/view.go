@@ -437,7 +437,8 @@ func (v *View) withhold() {
 // reported, those on time read the queue as it is priced.
 func (v *View) outside(c *cand, queue, bestQueue float64) Reason {
 	b := &v.cfg.Bounds
-	if c.class[figWaiting] >= telemetry.Aging && c.value[figWaiting] > float64(b.MaxWaiting) {
+	// Of what was sent and not seen, those that have their first token wait no more.
+	if c.class[figWaiting] >= telemetry.Aging && c.value[figWaiting]-float64(v.replicas*float64(c.started)) > float64(b.MaxWaiting) {
 		return WithheldWaiting
 	}
 	if c.class[figKV] >= telemetry.Aging && !c.occupied && c.kvReported(v) > b.MaxKV {

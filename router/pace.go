@@ -1,0 +1,51 @@
+package router
+
+import "slices"
+
+// pace learns how often an endpoint reports: the median of the last three gaps between its reports, or the lesser of the first two. Guarded by live.reporting.
+type pace struct {
+	seen bool
+	last int64 // time of the newest report, ns
+	gaps [3]int64
+	n    int // gaps so far
+}
+
+// report takes the time of a report; one that is not newer than those before says nothing.
+func (p *pace) report(at int64) {
+	switch {
+	case !p.seen:
+	case at <= p.last:
+		return
+	default:
+		p.gaps[p.n%len(p.gaps)] = at - p.last
+		p.n++
+	}
+	p.seen, p.last = true, at
+}
+
+// gap is the time between reports, ns; 0 while there were too few.
+func (p *pace) gap() int64 {
+	switch p.n {
+	case 0, 1:
+		return 0
+	case 2:
+		return min(p.gaps[0], p.gaps[1])
+	}
+	g := p.gaps
+	slices.Sort(g[:])
+	return g[1]
+}
+
+// maxPace bounds what is learned, ns: an endpoint that reports less often than once in half a minute is not known by it.
+const maxPace = 30e9
+
+// limits are the ages up to which the load of an endpoint is fresh and from which it is stale. One that reports regularly, but less
+// often than a reading is fresh, would never be for most of the time: its readings are fresh for one and a half, and stale after
+// three of its gaps.
+func (p *pace) limits(cfg *Freshness) (freshFor, staleAfter int64) {
+	freshFor, staleAfter = int64(cfg.FreshFor), int64(cfg.StaleAfter)
+	if gap := min(p.gap(), maxPace); gap > freshFor {
+		freshFor, staleAfter = gap+gap/2, max(staleAfter, 3*gap)
+	}
+	return freshFor, staleAfter
+}
