@@ -136,4 +136,7 @@ func (q *Queue[T]) end() {
 		}
 	}
 	q.moved, q.marked = q.moved[:0], q.marked[:0]
+	if max(cap(q.moved), cap(q.marked)) > spares && q.length <= spares {
+		q.moved, q.marked = nil, nil
+	}
 }

@@ -1,7 +1,12 @@
 package admission
 
-// spareHeap is the greatest capacity of a heap that is kept with a spare group.
-const spareHeap = 64
+const (
+	// spareHeap is the greatest capacity of a heap that is kept with a spare group.
+	spareHeap = 64
+	// spares is the number of records of a kind that are kept for use, and the capacity beyond which the lists of an empty class are
+	// not: what a storm has needed is given back.
+	spares = 1024
+)
 
 // class is one priority class: its waiters by arrival, by tenant and by group.
 type class[T any] struct {
@@ -147,7 +152,7 @@ func (q *Queue[T]) remove(w *Waiter[T]) {
 		if cap(g.subs) > spareHeap {
 			g.subs = nil
 		}
-		q.freeGroups = append(q.freeGroups, g)
+		q.freeGroups = keep(q.freeGroups, g)
 	}
 	if f.waiters.head == nil {
 		c.held.remove(&f.heldPlace)
@@ -174,7 +179,7 @@ func (q *Queue[T]) dropSub(s *subqueue[T]) {
 	}
 	delete(f.class.subs, subKey{f.tenant, s.group.key})
 	*s = subqueue[T]{}
-	q.freeSubs = append(q.freeSubs, s)
+	q.freeSubs = keep(q.freeSubs, s)
 }
 
 // charge moves the tenant's next virtual start behind w. The class's time follows a grant in order only: the turn of an
@@ -209,6 +214,13 @@ func (q *Queue[T]) restart(c *class[T]) {
 		q.forgetFirst(c)
 	}
 	c.virtual = 0
+	if max(cap(c.groups), cap(c.held), cap(c.latest)) > spares {
+		c.flows, c.byGroup, c.subs = make(map[uint64]*flow[T]), make(map[uint64]*group[T]), make(map[subKey]*subqueue[T])
+		c.groups, c.held, c.latest = nil, nil, nil
+	}
+	if q.length == 0 && cap(q.byAge) > spares {
+		q.byAge = nil
+	}
 }
 
 func (q *Queue[T]) forgetFirst(c *class[T]) {
@@ -216,7 +228,7 @@ func (q *Queue[T]) forgetFirst(c *class[T]) {
 	c.idle.remove(&f.idlePlace)
 	delete(c.flows, f.tenant)
 	*f = flow[T]{}
-	q.freeFlows = append(q.freeFlows, f)
+	q.freeFlows = keep(q.freeFlows, f)
 }
 
 func (f *flow[T]) hold(tokens int64) {
@@ -252,6 +264,14 @@ func (q *Queue[T]) placeAge(g *group[T]) {
 		return
 	}
 	q.byAge.set(g.waiters.head.seq, 0, g, &g.agePlace)
+}
+
+// keep adds a spare to the list, unless there are enough.
+func keep[E any](spare []*E, e *E) []*E {
+	if len(spare) >= spares {
+		return spare
+	}
+	return append(spare, e)
 }
 
 // take returns a spare of the list, or a new one.

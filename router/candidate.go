@@ -245,7 +245,8 @@ func (v *View) restore(i int) {
 	r, c := &v.recorded[i], &v.cands[i]
 	v.quotes = append(v.quotes, v.model.Quote(r.Profile, &v.sized))
 	*c = cand{
-		kind: i, own: r.Own, unobserved: r.OwnUnobserved, started: r.OwnStarted, lastChosen: r.LastChosen, load: score.Load{KVCapacity: r.KVCapacity},
+		kind: i, own: r.Own, unobserved: r.OwnUnobserved, started: r.OwnStarted, lastChosen: r.LastChosen,
+		load:   score.Load{KVCapacity: r.KVCapacity},
 		cached: r.Cached, adapter: r.AdapterNeeded, freshness: min(r.Freshness, telemetry.Fresh), age: int64(r.Age), half: r.HalfOpen,
 		due: r.ProbeDue, occupied: r.KVOccupied, spent: r.SeedSpent, most: r.Limit,
 	}

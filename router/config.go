@@ -144,7 +144,7 @@ type Shares struct {
 	Interactive float64
 	Standard    float64
 	Batch       float64
-	// Memory is the time in which the peak of a class's past use decays to 1/e. Default 60 s.
+	// Memory is the time in which the peak of a class's past use decays to 1/e. Default 60 s; there is no None.
 	Memory time.Duration
 }
 
@@ -157,7 +157,7 @@ type Queue struct {
 	Max int
 	// MaxTokens is the sum of their prompts and expected outputs, tokens; 0 = no limit.
 	MaxTokens int64
-	// Timeout is how long a request waits at most. Default 30 s.
+	// Timeout is how long a request waits at most. Default 30 s; there is no None, here or below.
 	Timeout time.Duration
 	// AgeAfter is the wait after which a request of a less important class gets one of AgedEvery grants before its turn, unless
 	// a more important one would then miss its deadline. Default 10 s.
@@ -167,9 +167,11 @@ type Queue struct {
 	// WaitForEndpoints lets requests wait, too, while no endpoint can serve them. Default off: they are rejected.
 	WaitForEndpoints bool
 	// Weight is the part of a tenant relative to that of others in its class, 1e-6 to 1e6; what is outside counts as the
-	// nearer bound. nil = 1 for all.
+	// nearer bound, and NaN as the lower. Called outside every lock, for each request that may have to wait; a panic is the
+	// caller's of Reserve, who leaves nothing behind. nil = 1 for all.
 	Weight func(tenant string) float64
-	// Timer makes the timers of waiting callers, for a Config.Now of another speed than time.Now's; nil = time.NewTimer. Where Now
+	// Timer makes the timers of waiting callers, for a Config.Now of another speed than time.Now's; nil = time.NewTimer. What is
+	// said of a panic of Weight holds for it, too. Where Now
 	// moves by hand, use [Pool.Enqueue] and [Pool.Tick] instead.
 	Timer func(time.Duration) *time.Timer
 }
@@ -373,7 +375,7 @@ func (c Class) rank() int {
 }
 
 func (s Shares) admission() admission.SharesConfig {
-	c := admission.SharesConfig{Memory: max(s.Memory, 0)}
+	c := admission.SharesConfig{Memory: s.Memory}
 	c.Reserve[ClassSystem.rank()], c.Reserve[ClassInteractive.rank()] = s.System, s.Interactive
 	c.Reserve[ClassStandard.rank()], c.Reserve[ClassBatch.rank()] = s.Standard, s.Batch
 	return c
@@ -384,8 +386,7 @@ func (s Shares) on() bool { return s.System+s.Interactive+s.Standard+s.Batch > 0
 
 func (q Queue) admission() admission.QueueConfig {
 	return admission.QueueConfig{
-		Max: q.Max, MaxTokens: q.MaxTokens, Timeout: max(q.Timeout, 0), AgeAfter: max(q.AgeAfter, 0), AgedEvery: max(q.AgedEvery, 0),
-		Classes: ranks,
+		Max: q.Max, MaxTokens: q.MaxTokens, Timeout: q.Timeout, AgeAfter: q.AgeAfter, AgedEvery: q.AgedEvery, Classes: ranks,
 	}
 }
 

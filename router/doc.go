@@ -27,7 +27,8 @@
 //
 // Readings count by their age. They lose weight beside the pool's own ledger by exp(-age/Decay), except that a queue is never
 // taken to shrink faster than its engine can compute; aging ones carry a growing uncertainty and earn no affinity, stale
-// ones do not count at all. What is fresh follows from [Freshness], or from how often an endpoint reports if that is less often. A missing figure is never zero: it counts as the mean of the fresh ones, and never less than the pool's own
+// ones do not count at all. What is fresh follows from [Freshness], or from how often an endpoint reports if that is less
+// often. A missing figure is never zero: it counts as the mean of the fresh ones, and never less than the pool's own
 // leases. What was sent after a snapshot was taken is added to it, what has ended since is taken off.
 //
 // # Who is admitted

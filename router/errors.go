@@ -14,13 +14,14 @@ var (
 	ErrTooLong = errors.New("router: the prompt is longer than the memory of every endpoint")
 	// ErrSaturated: endpoints could serve it, and every one of them, or the pool, is at a cap.
 	ErrSaturated = errors.New("router: every endpoint is at a cap")
-	// ErrQueueFull: the queue in front of the pool has no place left. See Config.Queue.
+	// ErrQueueFull: the queue in front of the pool has no place left, or had to give that of the request to another. See Config.Queue.
 	ErrQueueFull = errors.New("router: the queue is full")
 	// ErrQueueTimeout: it waited as long as the queue allows.
 	ErrQueueTimeout = errors.New("router: waited too long in the queue")
-	// ErrDeadline: its deadline has passed, or will have passed wherever it could be served.
+	// ErrDeadline: its deadline has passed, or will have passed wherever it could be served, also while it waits.
 	ErrDeadline = errors.New("router: the deadline cannot be met")
-	// ErrTelemetryIncomplete: no endpoint has usable telemetry, and the pool is told to fail closed.
+	// ErrTelemetryIncomplete: no endpoint has usable telemetry, and the pool is told to fail closed; or requests wait on engines, and
+	// seeds cannot be given since readings are missing or old, see SeedTelemetry.
 	ErrTelemetryIncomplete = errors.New("router: telemetry is incomplete")
 )
 
@@ -31,10 +32,11 @@ type RejectError struct {
 	// Because is the one reason for which every endpoint was left out, e.g. ModelNotServed or CapTenant; NoReason where the
 	// reasons differ or there are no endpoints.
 	Because Reason
-	// RetryAfter is how long the caller should wait, in whole seconds from 1 to 30: for a saturated pool by the rate at which
-	// leases have been ending, else until an open circuit is probed. 0 = unknown.
+	// RetryAfter is how long the caller should wait, in whole seconds from 1 to 30: for a saturated pool and a full queue by the rate
+	// at which leases have been ending, for want of endpoints until an open circuit is probed. 0 = unknown.
 	RetryAfter time.Duration
-	// Decision holds what was considered; its Candidates are filled in when the request was sampled or scored.
+	// Decision holds what was considered; its Candidates are filled in when the request was sampled or scored. Of a request that
+	// the queue refuses (full, timed out, deadline missed in it) it holds how long it waited, and no candidates.
 	Decision Decision
 }
 

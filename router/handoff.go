@@ -30,13 +30,14 @@ func (p *Pool) pass(event uint64) {
 	q.state.Begin(now)
 	for w := q.state.Next(); w != nil; w = q.state.Next() {
 		t := w.Value
-		group := w.Ask().Group
-		if q.knownFull(t, event, now) {
-			q.state.SkipGroup(group)
+		if full, all := q.knownFull(t, event, now); full {
+			if all {
+				q.state.SkipGroup(t.group)
+			}
 			continue
 		}
 		if n := q.full[t.shape]; n.looked && n.lookedAt == event && p.payerFull(t) {
-			q.state.SkipGroup(group)
+			q.state.SkipGroup(t.group)
 			continue
 		}
 		a := p.attempt(&t.req, at, now, t.full)
@@ -49,9 +50,9 @@ func (p *Pool) pass(event uint64) {
 			q.state.Granted(w, now)
 			p.finish(t, &a)
 		case a.err == nil && q.waits(&a):
-			q.remember(t.shape, event, a.view)
+			q.remember(t, event, a.view)
 			if !a.view.particular() {
-				q.state.SkipGroup(group)
+				q.state.SkipGroup(t.group)
 			}
 			p.close(a.view)
 		default: // waiting does not help any more
@@ -88,7 +89,7 @@ func (p *Pool) expire(now int64) {
 // finish gives a ticket that has left the queue the result of an attempt; q.mu is held.
 func (p *Pool) finish(t *Ticket, a *attempt) {
 	if t.joined {
-		a.waited = p.cfg.Now().Sub(p.base.Add(time.Duration(t.since)))
+		a.waited = max(p.cfg.Now().Sub(p.base.Add(time.Duration(t.since))), 0)
 	}
 	l, told, err := p.conclude(a)
 	p.leave(t, l, err, told)
@@ -164,6 +165,7 @@ func (v *View) changes() int64 {
 		c, e := &v.cands[i], v.set.list[i].live
 		switch c.excluded() {
 		case NoReason:
+			continue
 		case CircuitOpen:
 			after(e.circuit.until.Load())
 			after(e.probed.Load() + int64(v.cfg.Circuit.MaxOpenFor))
@@ -173,11 +175,10 @@ func (v *View) changes() int64 {
 			after(c.rep.unhealthyAt + stale)
 		case SeedSpent:
 			after(v.now + int64(100*time.Millisecond)) // its lease or its rest may end
-		default:
-			for f, known := range c.rep.known {
-				if known {
-					after(c.rep.at[f] + c.rep.staleAfter + 1)
-				}
+		}
+		for f, known := range c.rep.known { // its own caps read them, and that of the whole pool
+			if known {
+				after(c.rep.at[f] + c.rep.staleAfter + 1)
 			}
 		}
 	}
@@ -185,16 +186,42 @@ func (v *View) changes() int64 {
 }
 
 // particular says that it is the request itself which does not fit, where a smaller one, or one of another class or tenant, might.
-func (v *View) particular() bool {
-	if v.poolCap == CapTenant || v.poolCap == CapTenantTokens || v.poolCap == CapShare || v.dropped {
-		return true
-	}
+func (v *View) particular() bool { return v.ofItsGroup() || v.dropped || v.tooLong() }
+
+// ofItsGroup says that its tenant or its class has no room for it.
+func (v *View) ofItsGroup() bool {
+	return v.poolCap == CapTenant || v.poolCap == CapTenantTokens || v.poolCap == CapShare
+}
+
+// tooLong says that a shorter request fits on more endpoints.
+func (v *View) tooLong() bool {
 	for i := range v.cands {
 		if v.cands[i].barrier == TooLong {
-			return true // a shorter one fits on more endpoints
+			return true
 		}
 	}
 	return false
+}
+
+// bySize says that what keeps the request out keeps out all of its group that are not smaller.
+func (v *View) bySize() bool { return v.ofItsGroup() && !v.dropped && !v.tooLong() }
+
+// leastRefused is the smallest size of those that are kept out with the request, see bySize, tokens; 0 = all are.
+func (v *View) leastRefused() int64 {
+	if v.poolCap == CapTenant || v.poolCap == CapShare && !v.admits(1) {
+		return 0
+	}
+	return v.size.tokens()
+}
+
+// spent says that what keeps the request out is of its own prefix: the seeds of its group, or what the policy makes of it.
+func (v *View) spent() bool {
+	for i := range v.cands {
+		if v.cands[i].limit == SeedSpent {
+			return true
+		}
+	}
+	return v.unbound
 }
 
 // holds is the longest prompt that any endpoint can hold which could serve the request, tokens; 0 = that is not known.
@@ -240,9 +267,9 @@ func (p *Pool) sooner() {
 }
 
 // Tick lets time do its part: requests that have waited too long are rejected, and those that fit since a reading has become too
-// old or a circuit half open are served. It returns when it should be called next, the zero time where time alone changes
-// nothing. Callers who wait in Reserve call it themselves; it is for hosts with tickets of their own. Without a queue it does
-// nothing.
+// old or a circuit half open are served. It returns when it should be called next, on the scale of Config.Now, which any later call to
+// the pool may bring forward; the zero time while nobody waits. Callers who wait in Reserve call it themselves; it is for hosts with
+// tickets of their own. Without a queue it does nothing.
 func (p *Pool) Tick() (next time.Time) {
 	q := p.queue
 	if q == nil {
@@ -272,10 +299,13 @@ func (q *queue) next() int64 {
 func (p *Pool) refuse(t *Ticket, reason error, now int64) (*RejectError, *Receipt) {
 	d := Decision{
 		Number: p.grants.Load() + 1, At: p.base.Add(time.Duration(now)), Policy: p.cfg.Policy.Name(), TieWindow: ms(p.cfg.TieWindow),
-		Waited: time.Duration(now - t.since),
+		Waited: time.Duration(max(now-t.since, 0)),
 	}
 	p.drain.measure(now, p.set.Load())
-	err := &RejectError{Reason: reason, RetryAfter: p.drain.wait(), Decision: d}
+	err := &RejectError{Reason: reason, Decision: d}
+	if reason != ErrDeadline && !p.payerFull(t) { // as without a queue, see retryAfter
+		err.RetryAfter = p.drain.wait()
+	}
 	p.counters.rejected[rejection(reason)].Add(1)
 	if !t.full {
 		return err, nil

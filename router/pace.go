@@ -2,7 +2,8 @@ package router
 
 import "slices"
 
-// pace learns how often an endpoint reports: the median of the last three gaps between its reports, or the lesser of the first two. Guarded by live.reporting.
+// pace learns how often an endpoint reports: the median of the last three gaps between its reports, or the lesser of the first two.
+// Guarded by live.reporting.
 type pace struct {
 	seen bool
 	last int64 // time of the newest report, ns

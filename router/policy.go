@@ -11,9 +11,9 @@ import (
 //
 // A Policy is called from any number of goroutines at once and must be a pure function of the view: no state that a
 // choice changes, no clock, no random source but [View.Draw]. Now and then it is called again for the same request, when
-// another lease was granted meanwhile, and after three times of that with the pool's decision lock held: calling Reserve or
-// anything that changes the endpoints of the pool that is asking would wait for itself for ever. So would ending a lease, with a
-// queue, whose lock is held while those who wait are offered room.
+// another lease was granted meanwhile, and after four times of that with the pool's decision lock held, and for those who wait in
+// a queue with its lock: calling Reserve, Enqueue, Tick, Observe, or anything that ends a lease or changes the endpoints of the pool
+// that is asking may wait for itself for ever. [Pool.Stats] may be called at any time.
 type Policy interface {
 	// Name is the policy's name in receipts, e.g. "pressure".
 	Name() string

@@ -71,10 +71,14 @@ type Pool struct {
 	shares *shares // nil = none
 	queue  *queue  // nil = off
 
-	// admin serialises changes of the endpoint set, and guards retired and numbers.
+	// admin serialises changes of the endpoint set, and guards numbers.
 	admin   sync.Mutex
-	retired retired
 	numbers uint64 // of the newest live
+
+	// retiring guards retired, and that each endpoint is in the set or there. Taken inside decide or alone, so that a policy may ask
+	// for Stats.
+	retiring sync.Mutex
+	retired  retired
 
 	draws    atomic.Uint64 // requests seen by the sampler
 	counters counters
@@ -148,7 +152,9 @@ func New(cfg Config) (*Pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("router: Config.Prefix: %w", err)
 	}
-	ledger, err := reserve.NewLedger(reserve.Config{VisibilityLag: cfg.VisibilityLag, Horizon: max(cfg.Freshness.StaleAfter, 3*maxPace, time.Second)})
+	ledger, err := reserve.NewLedger(reserve.Config{
+		VisibilityLag: cfg.VisibilityLag, Horizon: max(cfg.Freshness.StaleAfter, 3*maxPace), // as long as a reading can count
+	})
 	if err != nil {
 		return nil, fmt.Errorf("router: Config.VisibilityLag: %w", err)
 	}
@@ -277,19 +283,30 @@ func (p *Pool) boundIndex(l *live, configured int64) {
 // replace publishes a new set; p.admin is held. When it returns, no lease is granted to an endpoint that is not in it.
 func (p *Pool) replace(old *endpointSet, list []*live) {
 	set := newSet(list)
-	p.decide.Lock()
-	p.set.Store(set)
-	p.version.Add(1)
-	p.decide.Unlock()
-	p.retired.fold()
+	var gone []*live
 	for _, l := range old.lives() {
 		if set.byID[l.id] != l {
-			p.retired.list = append(p.retired.list, l)
-			p.ledger.Close(l.account)
-			p.index.Remove(l.holder)
-			p.gate.forget(l)
+			gone = append(gone, l)
 		}
 	}
+	p.publish(set, gone)
+	for _, l := range gone {
+		p.ledger.Close(l.account)
+		p.index.Remove(l.holder)
+		p.gate.forget(l)
+	}
+}
+
+// publish puts a new set in the place of the old one, which had those who are gone too.
+func (p *Pool) publish(set *endpointSet, gone []*live) {
+	p.decide.Lock()
+	defer p.decide.Unlock()
+	p.retiring.Lock()
+	defer p.retiring.Unlock()
+	p.set.Store(set)
+	p.version.Add(1)
+	p.retired.fold()
+	p.retired.list = append(p.retired.list, gone...)
 }
 
 // Drain takes an endpoint out of the choice; open streams go on. An unknown ID is an error.

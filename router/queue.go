@@ -28,7 +28,7 @@ type queue struct {
 	mu     sync.Mutex // taken before decide
 	state  *admission.Queue[*Ticket]
 	seen   uint64            // events that everybody who waits has been offered the room of
-	full   map[uint64]noRoom // by shape of request
+	full   map[uint64]noRoom // by shape, kind or group of request
 	wakeAt int64             // when time alone may make room, ns; never = not
 	keeper *Ticket           // the waiting caller whose timer minds the time for all
 	minded int64             // the time that it minds, ns
@@ -37,12 +37,13 @@ type queue struct {
 	counts queueCounts // written with mu held
 }
 
-// noRoom says that there is no room for a shape of request: since which event, and until when time alone may make some, ns.
+// noRoom says that there is no room for some requests: since which event, and until when time alone may make some, ns.
 type noRoom struct {
 	known bool
 	event uint64
 	until int64
 	holds float64 // the longest prompt for which that is so, tokens; longer ones may not fit at all; 0 = any
+	least int64   // the smallest size for which that is so, tokens; 0 = any
 
 	looked   bool // whether there is room or not, such requests may wait for it
 	lookedAt uint64
@@ -104,9 +105,12 @@ func (p *Pool) enter(req *Request, stays bool) (*Lease, *Ticket, error) {
 		}
 		t := q.ticket(p, req, now, full, stays)
 		q.mu.Lock()
-		q.remember(t.shape, event, a.view)
+		q.remember(t, event, a.view)
 		p.close(a.view)
 		t.sooner = sooner
+		if q.seen != event && q.seen == q.events.Load() { // others were offered what this one has not looked for
+			q.events.Add(1)
+		}
 		p.join(t, now)
 		p.unlock(now)
 		return t.result()
@@ -124,11 +128,11 @@ func (p *Pool) enterBehind(t *Ticket, at time.Time, now int64) {
 	q := p.queue
 	t.sooner = q.sooners.Load()
 	p.offer(now)
-	if !q.knownFull(t, q.seen, now) {
+	if full, _ := q.knownFull(t, q.seen, now); !full {
 		q.events.Add(1) // there may be room that nobody has told of yet
 		p.offer(now)
 	}
-	full := q.knownFull(t, q.seen, now)
+	full, _ := q.knownFull(t, q.seen, now)
 	if full && t.req.Class != ClassSheddable && !p.neverFits(t) {
 		p.join(t, now)
 		return
@@ -138,7 +142,7 @@ func (p *Pool) enterBehind(t *Ticket, at time.Time, now int64) {
 		p.finish(t, &a)
 		return
 	}
-	q.remember(t.shape, q.seen, a.view)
+	q.remember(t, q.seen, a.view)
 	p.close(a.view)
 	p.join(t, now)
 }
@@ -168,37 +172,58 @@ func (q *queue) waits(a *attempt) bool {
 	return false
 }
 
-// remember notes what has kept a request out since an event, and until when: everybody of its shape, or it alone.
-func (q *queue) remember(shape, event uint64, v *View) {
+// remember notes what has kept a request out since an event, and until when: those of its kind, of its shape, those of its group that
+// are not smaller, or it alone.
+func (q *queue) remember(t *Ticket, event uint64, v *View) {
 	until := v.changes()
 	q.wakeAt = min(q.wakeAt, until)
-	if len(q.full) >= maxShapes {
+	if len(q.full)+3 > maxShapes {
 		clear(q.full)
 	}
-	n := q.full[shape]
-	n.looked, n.lookedAt = true, event
-	if !v.particular() {
-		n.known, n.event, n.until, n.holds = true, event, until, v.holds()
+	n := noRoom{known: true, event: event, until: until, holds: v.holds()}
+	seen := q.full[t.shape]
+	seen.looked, seen.lookedAt = true, event
+	switch {
+	case !v.particular():
+		n.looked, n.lookedAt = true, event
+		seen = n
+		if !v.spent() {
+			q.full[t.kind] = n
+		}
+	case v.bySize():
+		n.least = v.leastRefused()
+		q.full[t.group] = n
 	}
-	q.full[shape] = n
+	q.full[t.shape] = seen
 }
 
-// knownFull says that nothing has happened since there was found to be no room for the shape of a request.
-func (q *queue) knownFull(t *Ticket, event uint64, now int64) bool {
-	n := q.full[t.shape]
-	if !n.known || n.event != event || n.until <= now || n.holds > 0 && float64(t.size.prompt)+1 > n.holds {
-		return false
+// knownFull says that nothing has happened since there was found to be no room for requests like this one, and whether that holds for
+// all of its group.
+func (q *queue) knownFull(t *Ticket, event uint64, now int64) (full, all bool) {
+	for i, key := range [...]uint64{t.shape, t.kind, t.group} {
+		n, ok := q.full[key]
+		switch {
+		case !ok || !n.known || n.event != event || n.until <= now:
+		case n.holds > 0 && float64(t.size.prompt)+1 > n.holds:
+		case i == 2 && (t.size.tokens() < n.least || !t.req.Deadline.IsZero()): // a deadline is looked at each time
+		default:
+			q.wakeAt = min(q.wakeAt, n.until)
+			return true, n.least == 0
+		}
 	}
-	q.wakeAt = min(q.wakeAt, n.until)
-	return true
+	return false, false
 }
 
 // join puts a ticket into the queue, or fails it; q.mu is held.
 func (p *Pool) join(t *Ticket, now int64) {
 	q := p.queue
+	latest, hopeless := p.latest(t)
+	if hopeless {
+		p.fail(t, ErrDeadline, now)
+		return
+	}
 	ask := admission.Ask{
-		Rank: t.req.Class.rank(), Tenant: tenantHash(t.req.Tenant), Group: p.group(t), Cost: t.size.shareCost(), Weight: t.parts,
-		Latest: p.latest(t),
+		Rank: t.req.Class.rank(), Tenant: tenantHash(t.req.Tenant), Group: t.group, Cost: t.size.shareCost(), Weight: t.parts, Latest: latest,
 	}
 	displaced, err := q.state.Push(&t.place, ask, now)
 	if err != nil {

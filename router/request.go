@@ -10,12 +10,18 @@ import (
 // Class is the priority class of a request. The zero value is ClassStandard.
 type Class uint8
 
-// The classes, in the order of their names' meaning.
+// The classes. By importance they are system, interactive, standard, batch, sheddable, whatever their numbers. What they mean
+// to admission is said at [Queue] and [Shares]; without these they are only recorded.
 const (
+	// ClassStandard: everything of which nothing else is said.
 	ClassStandard Class = iota
+	// ClassSystem: what the service itself cannot do without, such as health checks. It goes before all others at any time.
 	ClassSystem
+	// ClassInteractive: somebody waits for the answer.
 	ClassInteractive
+	// ClassBatch: nobody waits for the answer.
 	ClassBatch
+	// ClassSheddable: served at once or not at all; it never waits.
 	ClassSheddable
 )
 
@@ -50,8 +56,8 @@ type Adapter struct {
 	Digest string
 }
 
-// Request is what a caller wants served. The zero value is a legal request of unknown size. A Request is a plain value;
-// the pool keeps nothing of it but hashes and sizes.
+// Request is what a caller wants served. The zero value is a legal request of unknown size. A Request is a plain value. While it
+// waits in the queue the pool keeps it, and what it points to must not change; afterwards nothing of it but ID, hashes and sizes.
 type Request struct {
 	// ID is for the host's use: it appears in receipts, so it must not be secret. May be empty.
 	ID string
@@ -70,12 +76,15 @@ type Request struct {
 	Prefix prefix.Sequence
 	// Adapter is the adapter it needs.
 	Adapter Adapter
-	// Tenant is who pays, for caps; it is never written anywhere but as a hash. Empty = nobody in particular.
+	// Tenant is who pays: for the caps of tenants, and for their turns in the queue. It is never written anywhere but as a hash. Empty
+	// = nobody in particular, who has no cap, and in the queue one turn like a tenant.
 	Tenant string
-	// Class is its priority. It appears in receipts and can be read by a policy; those of this package do not look at it.
+	// Class is its priority, for the queue and the shares. It appears in receipts and can be read by a policy; those of this package
+	// do not look at it.
 	Class Class
 	// Deadline is when its result is worth nothing any more; zero = never. A request is rejected when its deadline has passed, or when
-	// its predicted completion is later wherever it could be served; where nothing is said of its output, its first token.
+	// its predicted completion is later wherever it could be served; where nothing is said of its output, its first token. A deadline of
+	// Reserve's ctx is another matter: it ends the wait, and nothing is refused for it.
 	Deadline time.Time
 	// Session ties requests together for the session-hash policy; empty = none.
 	Session string

@@ -71,6 +71,7 @@ func (v *View) seed() {
 	survey := v.cfg.Seeds.Survey()
 	for i, f := range v.flags {
 		c := &v.cands[i]
+		c.spent = c.spent && v.recorded != nil // what was asked for another request
 		if c.limit >= SeedOnly && c.limit <= SeedUnbound {
 			c.limit = NoReason
 		}

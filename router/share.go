@@ -60,11 +60,16 @@ func (v *View) overShare() bool {
 	if v.shares == nil {
 		return v.recorded != nil && v.blocked && v.cfg.Shares.on()
 	}
+	v.blocked = !v.admits(v.size.shareCost())
+	return v.blocked
+}
+
+// admits says whether a request of the class and that cost keeps what is reserved for others. There must be shares.
+func (v *View) admits(cost int64) bool {
 	capacity := v.capacity()
 	v.shares.mu.Lock()
 	defer v.shares.mu.Unlock()
-	v.blocked = !v.shares.shares.Admits(v.req.Class.rank(), v.size.shareCost(), capacity, v.now)
-	return v.blocked
+	return v.shares.shares.Admits(v.req.Class.rank(), cost, capacity, v.now)
 }
 
 // take counts a lease for its class, unless what is left is reserved by now; p.decide is held.

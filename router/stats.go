@@ -91,8 +91,8 @@ type EndpointStats struct {
 	Telemetry telemetry.Counters `json:"telemetry"`
 }
 
-// Stats reads the pool's counters and the state of its endpoints. It takes the
-// short locks of the accounts, the index and the circuits one after the other, never the one under which leases are granted.
+// Stats reads the pool's counters and the state of its endpoints. It takes the short locks of the accounts, the index and the circuits
+// one after the other, never the one under which leases are granted or that of the queue.
 func (p *Pool) Stats() Stats {
 	c := &p.counters
 	n := p.countEnds() // before the granted ones, of which they are a part
@@ -176,8 +176,8 @@ func (p *Pool) queueStats() *QueueStats {
 }
 
 func (p *Pool) countEnds() ends {
-	p.admin.Lock()
-	defer p.admin.Unlock()
+	p.retiring.Lock()
+	defer p.retiring.Unlock()
 	p.retired.fold()
 	n := p.retired.counts
 	for _, e := range p.retired.list {

@@ -2,15 +2,29 @@ package router
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"time"
 )
 
 // errCancelled is the result of a ticket that was cancelled.
-var errCancelled = errors.New("router: the ticket was cancelled")
+func errCancelled() error {
+	return fmt.Errorf("router: the ticket was cancelled: %w", context.Canceled)
+}
 
 // wait waits for the ticket's result, no longer than ctx.
 func (t *Ticket) wait(ctx context.Context) (*Lease, error) {
+	waits := true
+	defer func() {
+		if waits { // the host's timer or clock has panicked: nobody will fetch the lease
+			t.Cancel()
+		}
+	}()
+	l, err := t.await(ctx)
+	waits = false
+	return l, err
+}
+
+func (t *Ticket) await(ctx context.Context) (*Lease, error) {
 	var gone <-chan struct{}
 	if ctx != nil {
 		gone = ctx.Done()
