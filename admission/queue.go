@@ -73,7 +73,8 @@ func (c QueueConfig) Validate() error {
 	return errors.Join(faults...)
 }
 
-func (c QueueConfig) withDefaults() QueueConfig {
+// WithDefaults returns the settings in effect: defaults for zero values.
+func (c QueueConfig) WithDefaults() QueueConfig {
 	orElse(&c.Max, 1024)
 	orElse(&c.Timeout, 30*time.Second)
 	orElse(&c.Classes, 1)
@@ -185,7 +186,7 @@ func NewQueue[T any](cfg QueueConfig) (*Queue[T], error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	q := &Queue[T]{cfg: cfg.withDefaults(), now: math.MinInt64, pass: 1}
+	q := &Queue[T]{cfg: cfg.WithDefaults(), now: math.MinInt64, pass: 1}
 	q.classes = make([]class[T], q.cfg.Classes)
 	for rank := range q.classes {
 		q.classes[rank] = class[T]{

@@ -39,6 +39,12 @@ func (c SharesConfig) Validate() error {
 	return errors.Join(faults...)
 }
 
+// WithDefaults returns the settings in effect: defaults for zero values.
+func (c SharesConfig) WithDefaults() SharesConfig {
+	orElse(&c.Memory, time.Minute)
+	return c
+}
+
 // Amount is a number of requests and of tokens. It is a plain value; any number of goroutines may read it.
 type Amount struct {
 	// Requests is a number of requests, whatever their size.
@@ -72,8 +78,7 @@ func NewShares(cfg SharesConfig) (*Shares, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	orElse(&cfg.Memory, time.Minute)
-	return &Shares{cfg: cfg, now: math.MinInt64}, nil
+	return &Shares{cfg: cfg.WithDefaults(), now: math.MinInt64}, nil
 }
 
 // Config returns the configuration with its defaults filled in.

@@ -261,12 +261,11 @@ func (c Config) WithDefaults() Config {
 		c.Seeds = c.Seeds.WithDefaults()
 	}
 	if c.Shares.on() {
-		orDefault(&c.Shares.Memory, time.Minute)
+		c.Shares.Memory = c.Shares.admission().WithDefaults().Memory
 	}
 	if c.Queue.Max > 0 {
-		orDefault(&c.Queue.Timeout, 30*time.Second)
-		orDefault(&c.Queue.AgeAfter, 10*time.Second)
-		orDefault(&c.Queue.AgedEvery, 8)
+		d := c.Queue.admission().WithDefaults()
+		c.Queue.Timeout, c.Queue.AgeAfter, c.Queue.AgedEvery = d.Timeout, d.AgeAfter, d.AgedEvery
 	}
 	return c
 }
@@ -302,27 +301,22 @@ func (c Config) Validate() error {
 	if d.Freshness.StaleAfter < d.Freshness.FreshFor {
 		bad("Freshness.StaleAfter", d.Freshness.StaleAfter, fmt.Sprintf("is below Freshness.FreshFor = %v", d.Freshness.FreshFor))
 	}
-	for _, f := range []struct {
+	type figure struct {
 		name  string
 		value float64
-	}{
-		{"Bounds.MaxKV", c.Bounds.MaxKV}, {"Bounds.GiveUp.Ratio", c.Bounds.GiveUp.Ratio}, {"Receipts.Sample", c.Receipts.Sample},
+	}
+	weights := []figure{
 		{"Weights.Interference", c.Weights.Interference}, {"Weights.Displacement", c.Weights.Displacement},
-		{"Weights.Wait", c.Weights.Wait},
-		{"Weights.KVPressure", c.Weights.KVPressure}, {"Weights.Uncertainty", c.Weights.Uncertainty},
-	} {
+		{"Weights.Wait", c.Weights.Wait}, {"Weights.KVPressure", c.Weights.KVPressure}, {"Weights.Uncertainty", c.Weights.Uncertainty},
+	}
+	for _, f := range append([]figure{
+		{"Bounds.MaxKV", c.Bounds.MaxKV}, {"Bounds.GiveUp.Ratio", c.Bounds.GiveUp.Ratio}, {"Receipts.Sample", c.Receipts.Sample},
+	}, weights...) {
 		if math.IsNaN(f.value) || math.IsInf(f.value, 0) {
 			bad(f.name, f.value, "is not a finite number")
 		}
 	}
-	for _, f := range []struct {
-		name  string
-		value float64
-	}{
-		{"Weights.Interference", c.Weights.Interference}, {"Weights.Displacement", c.Weights.Displacement},
-		{"Weights.Wait", c.Weights.Wait},
-		{"Weights.KVPressure", c.Weights.KVPressure}, {"Weights.Uncertainty", c.Weights.Uncertainty},
-	} {
+	for _, f := range weights {
 		if f.value > score.MaxWeight {
 			bad(f.name, f.value, fmt.Sprintf("is above %g", score.MaxWeight))
 		}

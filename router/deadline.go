@@ -36,11 +36,8 @@ func (v *View) dropLate() {
 		if g == gradeOut || v.completion(i) <= v.remaining {
 			continue
 		}
-		v.grade[i], c.limit, v.dropped = gradeOut, MissesDeadline, true
-		v.choosable--
-		if v.flags[i]&isAvoided != 0 {
-			v.avoided--
-		}
+		v.drop(i, MissesDeadline)
+		v.dropped = true
 	}
 }
 

@@ -93,7 +93,7 @@ func (p *Pool) conclude(a *attempt) (l *Lease, told *Receipt, err error) {
 		r := p.reject(v, a.late, a.at, a.full)
 		r.Decision.Waited = a.waited
 		if a.full {
-			told = p.receipt(v, r.Decision)
+			told = p.viewed(v, r.Decision)
 			told.Rejected = r.Code()
 		}
 		return nil, told, r

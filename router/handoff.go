@@ -310,10 +310,9 @@ func (p *Pool) refuse(t *Ticket, reason error, now int64) (*RejectError, *Receip
 	if !t.full {
 		return err, nil
 	}
-	return err, &Receipt{
-		Decision: d, RequestID: t.req.ID, Class: t.req.Class, SizeBucket: sizeBucket(t.size.prompt), Tenant: tenantHash(t.req.Tenant),
-		PromptTokens: t.size.prompt, OutputTokens: t.size.output, Adapter: t.req.Adapter.ID != "", Config: p.fingerprint, Rejected: err.Code(),
-	}
+	r := p.receipt(&t.req, t.size, d)
+	r.Rejected = err.Code()
+	return err, r
 }
 
 // shareWaiting tells the shares what waits of each class; q.mu is held.

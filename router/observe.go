@@ -81,16 +81,15 @@ func (p *Pool) report(l *live, s telemetry.Snapshot, answered *reserve.Lease) te
 		l.account.Restart(observedAt)
 		l.circuit.restarted(p.since(observedAt), p.since(now))
 	}
-	rep := digestState(l.store.State(), p.since, p.cfg.Freshness.StaleAfter)
+	state := l.store.State()
+	rep := digestState(state, p.since, p.cfg.Freshness.StaleAfter)
 	if rep.counted {
 		l.pace.report(rep.countsAt)
 	}
 	rep.freshFor, rep.staleAfter = l.pace.limits(&p.cfg.Freshness)
 	l.reported.Store(rep)
-	if l.limiter != nil && rep.counted {
-		l.limiter.observe(p.since(l.store.State().Running.ObservedAt()), l.store.State().Running, l.account.Sums().Live.Requests)
-	}
 	if rep.counted {
+		l.limiter.observe(p.since(state.Running.ObservedAt()), state.Running, l.account.Sums().Live.Requests)
 		if rep.countsAt != p.since(observedAt) {
 			answered = nil // the counts are those of another report
 		}

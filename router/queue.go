@@ -18,7 +18,8 @@ const never = math.MaxInt64
 // goroutine that caused it. So after an event nobody waits who fits, and a newcomer can be served at once without passing anybody
 // by; and one who joins after an event has missed it, but has looked after it.
 type queue struct {
-	cfg Queue
+	cfg  Queue
+	caps admission.Caps
 
 	events  atomic.Uint64 // what can have made room
 	waiting atomic.Int64  // requests in state
@@ -84,7 +85,9 @@ func newQueue(cfg *Config) (*queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &queue{cfg: cfg.Queue, state: state, full: map[uint64]noRoom{}, wakeAt: never, seen: math.MaxUint64, minded: never}, nil
+	return &queue{
+		cfg: cfg.Queue, caps: cfg.Caps, state: state, full: map[uint64]noRoom{}, wakeAt: never, seen: math.MaxUint64, minded: never,
+	}, nil
 }
 
 // enter serves a request at once or lets it wait: it returns one of a lease, a ticket and an error.
@@ -133,7 +136,7 @@ func (p *Pool) enterBehind(t *Ticket, at time.Time, now int64) {
 		p.offer(now)
 	}
 	full, _ := q.knownFull(t, q.seen, now)
-	if full && t.req.Class != ClassSheddable && !p.neverFits(t) {
+	if full && t.req.Class != ClassSheddable && !q.neverFits(p.payer(&t.req), t.size) {
 		p.join(t, now)
 		return
 	}
@@ -148,20 +151,14 @@ func (p *Pool) enterBehind(t *Ticket, at time.Time, now int64) {
 }
 
 // neverFits says that a request alone is larger than what its tenant may have open.
-func (p *Pool) neverFits(t *Ticket) bool {
-	limit := p.cfg.Caps.TenantTokens
-	return limit > 0 && p.payer(&t.req) != 0 && t.size.tokens() > limit
+func (q *queue) neverFits(payer uint64, size sizes) bool {
+	return payer != 0 && q.caps.CheckTenant(admission.Open{}, size.tokens()) != admission.Admitted
 }
 
 // waits says whether the request of an attempt that came to nothing may wait for the reason to pass.
 func (q *queue) waits(a *attempt) bool {
-	v := a.view
-	caps := &v.cfg.Caps
-	switch {
-	case v.req.Class == ClassSheddable:
+	if v := a.view; v.req.Class == ClassSheddable || q.neverFits(v.payer, v.size) {
 		return false
-	case v.payer != 0 && caps.TenantTokens > 0 && v.size.tokens() > caps.TenantTokens:
-		return false // it never fits, see neverFits
 	}
 	switch a.reason {
 	case ErrSaturated, ErrTelemetryIncomplete:

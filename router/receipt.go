@@ -89,23 +89,29 @@ func sizeBucket(tokens int64) int64 {
 	return 1 << (bits.Len64(uint64(tokens)) - 1)
 }
 
-func (p *Pool) receipt(v *View, d Decision) *Receipt {
-	remaining := v.remaining
-	if math.IsInf(remaining, 1) {
-		remaining = 0
-	}
+// receipt is what the request alone says of a decision about it.
+func (p *Pool) receipt(req *Request, size sizes, d Decision) *Receipt {
 	return &Receipt{
-		RemainingMS: remaining, OverShare: v.blocked, Decision: d, RequestID: v.req.ID, Class: v.req.Class, SizeBucket: sizeBucket(v.size.prompt),
-		Tenant: tenantHash(v.req.Tenant), Session: v.session, Prefix: v.lead, PromptTokens: v.size.prompt,
-		OutputTokens: v.size.output, OutputGuessed: v.size.guessed, Adapter: v.adapter != 0,
-		TenantOpen: v.tenant.Requests, TenantTokens: v.tenant.Tokens, Config: p.fingerprint,
+		Decision: d, RequestID: req.ID, Class: req.Class, SizeBucket: sizeBucket(size.prompt), Tenant: tenantHash(req.Tenant),
+		PromptTokens: size.prompt, OutputTokens: size.output, OutputGuessed: size.guessed, Adapter: req.Adapter.ID != "", Config: p.fingerprint,
 	}
+}
+
+// viewed is receipt with what the view knows.
+func (p *Pool) viewed(v *View, d Decision) *Receipt {
+	r := p.receipt(v.req, v.size, d)
+	r.Session, r.Prefix, r.OverShare = v.session, v.lead, v.blocked
+	r.TenantOpen, r.TenantTokens = v.tenant.Requests, v.tenant.Tokens
+	if !math.IsInf(v.remaining, 1) {
+		r.RemainingMS = v.remaining
+	}
+	return r
 }
 
 // decided makes the receipt of a granted lease.
 func (p *Pool) decided(v *View, l *Lease) *Receipt {
 	cost := l.account.Cost()
-	r := p.receipt(v, l.Decision())
+	r := p.viewed(v, l.Decision())
 	r.Before = v.cands[v.at].own
 	r.After = reserve.Load{
 		Requests: r.Before.Requests + 1, Prefill: r.Before.Prefill + cost.Prefill, Decode: r.Before.Decode + cost.Decode,

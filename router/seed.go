@@ -50,19 +50,24 @@ func (g *gate) forget(e *live) {
 // hold asks again whether the chosen endpoint may take a seed, and if so keeps the gate locked until settle; p.decide is held.
 func (g *gate) hold(v *View) bool {
 	g.mu.Lock()
-	if g.gate.Check(v.set.list[v.at].number, v.lead, v.cands[v.at].rep.countsAt-g.lag, v.now) != admission.SeedOK {
-		g.mu.Unlock()
-		return false
+	if g.ask(v, v.at, g.gate.Check) {
+		return true
 	}
-	return true
+	g.mu.Unlock()
+	return false
 }
 
 // settle counts the seed that hold has allowed, unless it has come to nothing.
 func (g *gate) settle(v *View, granted bool) {
 	if granted {
-		g.gate.Take(v.set.list[v.at].number, v.lead, v.cands[v.at].rep.countsAt-g.lag, v.now)
+		g.ask(v, v.at, g.gate.Take)
 	}
 	g.mu.Unlock()
+}
+
+// ask puts a question of the gate for candidate i, by the observation that the view has of it; g.mu is held.
+func (g *gate) ask(v *View, i int, question func(endpoint, group uint64, observedAt, now int64) admission.SeedVerdict) bool {
+	return question(v.set.list[i].number, v.lead, v.cands[i].rep.countsAt-g.lag, v.now) == admission.SeedOK
 }
 
 // seed applies the rule of seeds to those that could be chosen: while requests wait on engines, only an endpoint that is observed to be
@@ -108,21 +113,13 @@ func (v *View) seed() {
 		if g == gradeOut {
 			continue
 		}
-		c := &v.cands[i]
 		switch {
 		case refuse != NoReason:
-			c.limit = refuse
+			v.drop(i, refuse)
 		case v.flags[i]&isIdle == 0:
-			c.limit = SeedOnly
-		case c.spent:
-			c.limit = SeedSpent
-		default:
-			continue
-		}
-		v.grade[i] = gradeOut
-		v.choosable--
-		if v.flags[i]&isAvoided != 0 {
-			v.avoided--
+			v.drop(i, SeedOnly)
+		case v.cands[i].spent:
+			v.drop(i, SeedSpent)
 		}
 	}
 }
@@ -136,7 +133,7 @@ func (v *View) askGate() {
 	defer v.gate.mu.Unlock()
 	for i, f := range v.flags {
 		if c := &v.cands[i]; f&isIdle != 0 {
-			c.spent = v.gate.gate.Check(v.set.list[i].number, v.lead, c.rep.countsAt-v.gate.lag, v.now) != admission.SeedOK
+			c.spent = !v.gate.ask(v, i, v.gate.gate.Check)
 		}
 	}
 }

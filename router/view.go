@@ -260,6 +260,15 @@ func (v *View) limit(c *cand, f flag, trusted, observed bool) Reason {
 	return c.cap
 }
 
+// drop takes out a candidate that could be chosen, for a reason that shows only beside its cost.
+func (v *View) drop(i int, reason Reason) {
+	v.grade[i], v.cands[i].limit = gradeOut, reason
+	v.choosable--
+	if v.flags[i]&isAvoided != 0 {
+		v.avoided--
+	}
+}
+
 // means are what an unknown figure counts as: the mean of the fresh ones, weighted by age like those it is compared with, or
 // where none is fresh that of the aging ones.
 type means struct{ requests, waiting, pending, kvShare float64 }
