@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/isobar-go/isobar/router"
 )
 
 // BlockTokens is the number of tokens in a block, everywhere in this package.
@@ -15,28 +17,17 @@ const BlockTokens = 16
 // MaxTokens is the longest prompt or output that is accepted, in tokens.
 const MaxTokens = 1<<31 - 1
 
-// Class is the priority class of a request. Numbers and names are those of the router's classes. The zero value is
-// ClassStandard.
-type Class uint8
+// Class is the priority class of a request, the router's.
+type Class = router.Class
 
 // The classes.
 const (
-	ClassStandard Class = iota
-	ClassSystem
-	ClassInteractive
-	ClassBatch
-	ClassSheddable
+	ClassStandard    = router.ClassStandard
+	ClassSystem      = router.ClassSystem
+	ClassInteractive = router.ClassInteractive
+	ClassBatch       = router.ClassBatch
+	ClassSheddable   = router.ClassSheddable
 )
-
-var classNames = [...]string{"standard", "system", "interactive", "batch", "sheddable"}
-
-// String is the class's name; "unknown" for a number that is none.
-func (c Class) String() string {
-	if int(c) < len(classNames) {
-		return classNames[c]
-	}
-	return "unknown"
-}
 
 // Segment is a run of blocks with consecutive numbers, First to First+Blocks-1. A number stands for one block and
 // everything before it. Segment is a plain value.
@@ -156,7 +147,7 @@ func (r *Request) Validate() error {
 		return bad("Think", r.Think, "at least 0")
 	case (r.Adapter == "") != (r.AdapterDigest == ""):
 		return bad("AdapterDigest", fmt.Sprintf("%q", r.AdapterDigest), fmt.Sprintf("empty exactly if Adapter is, which is %q", r.Adapter))
-	case int(r.Class) >= len(classNames):
+	case r.Class > ClassSheddable:
 		return bad("Class", uint8(r.Class), "one of the classes")
 	case r.Deadline < 0:
 		return bad("Deadline", r.Deadline, "at least 0")

@@ -32,7 +32,7 @@ func (p *played) Next() (Arrival, bool) {
 		At: r.Arrival, Blocks: r.AppendAll(nil), OutputTokens: r.OutputTokens, Key: key, Label: r.Label,
 		Ask: Ask{
 			PromptTokens: r.PromptTokens, MaxOutputTokens: r.MaxOutputTokens, ExpectedOutputTokens: r.ExpectedOutputTokens,
-			Adapter: router.Adapter{ID: r.Adapter, Digest: r.AdapterDigest}, Tenant: r.Tenant, Class: router.Class(r.Class),
+			Adapter: router.Adapter{ID: r.Adapter, Digest: r.AdapterDigest}, Tenant: r.Tenant, Class: r.Class,
 			Deadline: r.Deadline,
 		},
 	}
