@@ -34,7 +34,7 @@ func TestFreshnessNone(t *testing.T) {
 	c.advance(time.Second)
 	d := scored(t, p, router.Request{})
 	require.Equal(t, telemetry.Aging, d.Freshness)
-	require.InDelta(t, 100, d.Terms.Uncertainty, 1e-3, "100 ms a second beyond FreshFor")
+	require.InDelta(t, 200, d.Terms.Uncertainty, 1e-3, "200 ms a second beyond FreshFor")
 }
 
 // An engine that restarts in place has none of the leases from before, whether or not the snapshot says when it was taken.

@@ -36,7 +36,7 @@ func TestSuspectEndpoint(t *testing.T) {
 			require.Equal(t, name, b.Suspect)
 			require.Equal(t, telemetry.Missing, b.Freshness)
 			require.Equal(t, telemetry.Missing, b.Requests.Class)
-			require.Equal(t, 800.0, b.Terms.Uncertainty, "priced as unknown")
+			require.Equal(t, 1600.0, b.Terms.Uncertainty, "priced as unknown")
 			require.False(t, b.ProbeDue)
 			require.Equal(t, 1.0, b.Load.Requests, "the mean of those that are known")
 			require.Equal(t, name, p.Stats().Endpoints[1].Suspect)

@@ -2,7 +2,8 @@ package router
 
 import "slices"
 
-// pace learns how often an endpoint reports: the median of the last three gaps between its reports, or the lesser of the first two.
+// pace learns how often an endpoint reports: the median of the last three gaps between its reports, the lesser of the first two, or the
+// first.
 // Guarded by live.reporting.
 type pace struct {
 	seen bool
@@ -24,11 +25,13 @@ func (p *pace) report(at int64) {
 	p.seen, p.last = true, at
 }
 
-// gap is the time between reports, ns; 0 while there were too few.
+// gap is the time between reports, ns; 0 before the second.
 func (p *pace) gap() int64 {
 	switch p.n {
-	case 0, 1:
+	case 0:
 		return 0
+	case 1:
+		return p.gaps[0]
 	case 2:
 		return min(p.gaps[0], p.gaps[1])
 	}

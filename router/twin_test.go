@@ -260,13 +260,13 @@ func (w *twin) class(e *twinEndpoint, r twinReading) telemetry.Class {
 		return telemetry.Missing
 	}
 	limits := w.cfgLimits()
-	if n := len(e.seen); n >= 3 { // the median of the last three gaps, or the lesser of two
-		gaps := []time.Duration{0, e.seen[n-1].Sub(e.seen[n-2]), e.seen[n-2].Sub(e.seen[n-3])}
-		if n > 3 {
-			gaps[0] = e.seen[n-3].Sub(e.seen[n-4])
+	if n := len(e.seen); n >= 2 { // the median of the last three gaps, or the lesser of two, or the only one
+		var gaps []time.Duration
+		for i := n - 1; i >= max(1, n-3); i-- {
+			gaps = append(gaps, e.seen[i].Sub(e.seen[i-1]))
 		}
 		slices.Sort(gaps)
-		if gap := min(gaps[1], 30*time.Second); gap > limits.FreshFor {
+		if gap := min(gaps[(len(gaps)-1)/2], 30*time.Second); gap > limits.FreshFor {
 			limits.FreshFor, limits.StaleAfter = gap+gap/2, max(limits.StaleAfter, 3*gap)
 		}
 	}

@@ -13,7 +13,7 @@
 //	Uncertainty   grows with the age of what is known
 //	Interference  what the request does to those already there
 //	Displacement  what its uncached work costs those who come later
-//	Wait          price of waiting in Queue with nothing to show, beyond the time itself
+//	Wait          price of Queue and Adapter, where there is nothing to show, beyond the time itself
 //	Policy        an adjustment of a named policy, kept apart
 //
 // The first six are the request's own predicted completion ([Terms.Own]); Interference and Displacement are what others

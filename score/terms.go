@@ -71,7 +71,7 @@ type Terms struct {
 	Interference float64 `json:"interference"`
 	// Displacement is what its uncached work costs those who come later.
 	Displacement float64 `json:"displacement"`
-	// Wait is the price of waiting with nothing to show, beyond the time itself, which is Queue: see [Weights].
+	// Wait is the price of waiting with nothing to show, beyond the time itself, which is Queue and Adapter: see [Weights].
 	Wait float64 `json:"wait"`
 	// Policy is an adjustment for priority or fairness, apart from what execution costs. May be negative. Nothing in this
 	// library sets it so far.
@@ -113,18 +113,19 @@ func (t *Terms) Start() float64 { return t.Queue + t.Prefill + t.Adapter }
 // Weights are the coefficients of the terms that are not physics. The zero value of a field is its default; a negative
 // value is zero, which switches the term off. A Weights is a plain value.
 type Weights struct {
-	// Interference is the share of the requests there that pay for the newcomer's stalls and context; default 0.2.
+	// Interference is the share of the requests there that pay for the newcomer's stalls and context; default 0.7.
 	Interference float64
-	// Displacement is the cost to later requests, as a multiple of Prefill; default 3.
+	// Displacement is the cost to later requests, as a multiple of Prefill; default 5.
 	Displacement float64
-	// Wait is the price of the time before the request's own work begins, as a multiple of Queue; default 3. Together with
-	// Displacement it makes the time to the first token count four times as much as that between tokens: a caller who waits for
-	// the first one has nothing, and what is before it in the queue keeps others waiting, too.
+	// Wait is the price of the time before the request's own work begins, as a multiple of Queue + Adapter; default 10. Together
+	// with Displacement it makes the time to the first token count for more than that between tokens: a caller who waits for the
+	// first one has nothing, what is before it in the queue keeps others waiting, too, and a difference between queues is
+	// there at once, while one between batches has been levelled by later requests long before the output is complete.
 	Wait float64
-	// KVPressure is w of w k/(1-k), ms; default 50: 50 ms at half full, 450 at 90 %, 4950 at 99 %.
+	// KVPressure is w of w k/(1-k), ms; default 100: 100 ms at half full, 900 at 90 %, 9900 at 99 %.
 	KVPressure float64
-	// Uncertainty is the cost of not knowing, ms per second of age beyond FreshFor; default 100. Missing and stale
-	// readings cost what one at the edge of staleness costs: 800 ms with the default limits.
+	// Uncertainty is the cost of not knowing, ms per second of age beyond FreshFor; default 200. Missing and stale
+	// readings cost what one at the edge of staleness costs: 1600 ms with the default limits.
 	Uncertainty float64
 }
 
@@ -137,7 +138,7 @@ func (w Weights) WithDefaults() Weights {
 	for _, f := range []struct {
 		v   *float64
 		def float64
-	}{{&w.Interference, 0.2}, {&w.Displacement, 3}, {&w.Wait, 3}, {&w.KVPressure, 50}, {&w.Uncertainty, 100}} {
+	}{{&w.Interference, 0.7}, {&w.Displacement, 5}, {&w.Wait, 10}, {&w.KVPressure, 100}, {&w.Uncertainty, 200}} {
 		switch {
 		case *f.v == 0 || math.IsNaN(*f.v):
 			*f.v = f.def
@@ -272,7 +273,7 @@ func (q *Quote) Terms(l *Load, f Freshness, mt Match, t *Terms) {
 	}
 	t.Interference = float64(q.m.w.Interference * batch * (t.Prefill + q.stall))
 	t.Displacement = float64(q.m.w.Displacement * t.Prefill)
-	t.Wait = float64(q.m.w.Wait * t.Queue)
+	t.Wait = float64(q.m.w.Wait * (t.Queue + t.Adapter))
 	t.Policy = 0
 }
 
@@ -291,13 +292,16 @@ func (q *Quote) Totals(l *Load, cached, adapterNeeded, uncertainty float64) (que
 		running = q.maxRunning
 	}
 	own = queue + prefill + (q.decode + float64(q.decodeSequence*running) + float64(q.decodeKV*kv))
+	wait := queue
 	if q.adapter {
-		own += float64(q.p.AdapterLoad * min(clamp(adapterNeeded), 1))
+		load := float64(q.p.AdapterLoad * min(clamp(adapterNeeded), 1))
+		own += load
+		wait += load
 	}
 	own += float64(q.m.w.KVPressure * occupancy(q.kvShare(l, kv)))
 	own += uncertainty
 	others := float64(q.m.w.Interference*batch*(prefill+q.stall)) + float64(q.m.w.Displacement*prefill)
-	return queue, own, own + others + float64(q.m.w.Wait*queue)
+	return queue, own, own + others + float64(q.m.w.Wait*wait)
 }
 
 // occupancy is k/(1-k) up to 0.99 and a straight line from there, so that engines beyond their memory still compare.

@@ -8,7 +8,7 @@ import (
 	"github.com/isobar-go/isobar/internal/world"
 )
 
-// AdapterSlots is how many adapters fit into an engine of a fleet made by NewFleet: half of what the workload of that name has.
+// AdapterSlots is how many adapters fit into an engine of a fleet made by NewFleet: less than half of what the workload of that name has.
 const AdapterSlots = 4
 
 // Fleet is the engines that serve. A Fleet is a plain value; nobody may change its engines once it is used.

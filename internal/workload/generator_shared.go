@@ -123,14 +123,15 @@ func (g SharedPrefixes) Generate() (Workload, error) {
 // Adapters alternates between adapters, the worst order for endpoints that hold only a few at a time. Every adapter has
 // one system prompt; blocks are never shared between adapters, nor with the base model.
 //
-// Statistics with the defaults: 10 requests/s, gap CV 1; 8 adapters, strictly one after the other; prompts are 500 tokens
+// Statistics with the defaults: 10 requests/s, gap CV 1; 9 adapters, strictly one after the other (an odd number, lest rotation
+// over 2, 8 or 32 endpoints keep each adapter where it is); prompts are 500 tokens
 // of system prompt and a lognormal rest, median 400; outputs lognormal, median 150.
 //
 // Adapters is a plain value.
 type Adapters struct {
 	// Load; the default rate is 10.
 	Load Load
-	// Adapters is how many there are, "adapter-0" with the digest "digest-0" and so on, 1 to 1e6; 0 = 8.
+	// Adapters is how many there are, "adapter-0" with the digest "digest-0" and so on, 1 to 1e6; 0 = 9.
 	Adapters int
 	// Burst is how many requests in a row have the same one, 1 to 1e6; 0 = 1.
 	Burst int
@@ -144,7 +145,7 @@ type Adapters struct {
 
 // Generate makes the workload.
 func (g Adapters) Generate() (Workload, error) {
-	g.Adapters = orInt(g.Adapters, 8)
+	g.Adapters = orInt(g.Adapters, 9)
 	g.Burst = orInt(g.Burst, 1)
 	g.SystemTokens = orInt(g.SystemTokens, 500)
 	err := firstOf(g.Load.fill(10),
