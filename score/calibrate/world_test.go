@@ -86,15 +86,16 @@ func TestWrongProfileInTheSimulator(t *testing.T) {
 		engines []string
 		by      float64
 		rate    float64 // requests/s
+		n       int     // requests: enough for the engine that gets the fewest
 		least   float64 // share by which the errors must fall
 	}{
-		{"half", []string{"h100-8b", "h100-8b", "h100-8b"}, 0.5, 8, 0.5},
-		{"double", []string{"h100-8b", "h100-8b", "h100-8b"}, 2, 24, 0.5},
-		{"little memory", []string{"rtx4090-8b", "rtx4090-8b", "rtx4090-8b", "rtx4090-8b"}, 2, 3, 0.15},
-		{"one profile for all", []string{"h100-8b", "h100-8b", "a100-8b", "rtx4090-8b"}, 1, 8, 0.5},
+		{"half", []string{"h100-8b", "h100-8b", "h100-8b"}, 0.5, 8, 3000, 0.5},
+		{"double", []string{"h100-8b", "h100-8b", "h100-8b"}, 2, 24, 3000, 0.5},
+		{"little memory", []string{"rtx4090-8b", "rtx4090-8b", "rtx4090-8b", "rtx4090-8b"}, 2, 3, 3000, 0.15},
+		{"one profile for all", []string{"h100-8b", "h100-8b", "a100-8b", "rtx4090-8b"}, 1, 8, 6000, 0.5},
 	} {
 		wrong := scaled(named(t, "h100-8b"), tc.by)
-		b := serve(t, tc.engines, func(int) score.Profile { return wrong }, traffic(3000, tc.rate, 1))
+		b := serve(t, tc.engines, func(int) score.Profile { return wrong }, traffic(tc.n, tc.rate, 1))
 		r := fit(t, &b.Calibrator, calibrate.Options{})
 		adopted := func(i int) score.Profile {
 			p, ok := r.Profiles[fmt.Sprintf("e%d", i)]
