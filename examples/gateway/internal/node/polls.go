@@ -48,7 +48,7 @@ type pollLife struct {
 	better      bool        // has left it though there was something
 	failures    int         // of answers that may be those of a wrong path
 	settled     bool        // has answered at this path
-	missed      bool        // a line says that it has not
+	missed      bool        // a line says that it has not, or need not
 	observed    bool        // has answered there before
 	told        bool        // the pool knows what the engine says, or that it fails
 	failing     bool
@@ -112,6 +112,7 @@ func (p *polls) Observe(id string, s telemetry.Snapshot) error {
 	p.noteLocked(id, l, nil)
 	if engine.Kind(s.Source) == engine.TRTLLMIterations && l.kind == "" && !l.moved {
 		l.path, l.moved, l.better = 1-l.path, true, true // the other page says more, and more often
+		l.missed = true                                  // it has told something
 		return nil
 	}
 	if !l.settled {
