@@ -122,7 +122,7 @@ func TestServesOn(t *testing.T) {
 }
 
 // TestOverload: all that it claims holds. That a few refusals take long is not held against it, since the machine may have
-// other work, nor that tenants' shares of six seconds, a few dozen requests each, are less even than those of a minute.
+// other work. Twelve seconds are enough for shares of tenants to become even; after six the index is near its bound.
 func TestOverload(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -130,7 +130,7 @@ func TestOverload(t *testing.T) {
 	var out, errs output
 	for _, scale := range scales {
 		out, errs = output{}, output{}
-		status := run(t.Context(), []string{"-overload", "-overload-for", "6s", "-scale", scale, "-addr", "127.0.0.1:0"}, &out, &errs)
+		status := run(t.Context(), []string{"-overload", "-overload-for", "12s", "-scale", scale, "-addr", "127.0.0.1:0"}, &out, &errs)
 		if status == 0 || !strings.Contains(errs.String(), "behind the schedule") {
 			break
 		}
@@ -138,14 +138,14 @@ func TestOverload(t *testing.T) {
 	}
 	for _, line := range strings.Split(out.String(), "\n") {
 		if strings.HasPrefix(line, "DOES NOT HOLD") {
-			require.Regexp(t, `a refusal takes less than a millisecond: p50 0\.\d+ ms|Jain index 0\.8`, line, out.String())
+			require.Regexp(t, `a refusal takes less than a millisecond: p50 0\.\d+ ms`, line, out.String())
 			t.Log(line)
 		}
 	}
 	for _, want := range []string{"every admitted request is served", "Jain index", "takes exactly 16 again", "queue-full", "| heap MB"} {
 		require.Contains(t, out.String(), want, errs.String())
 	}
-	require.Regexp(t, `(?m)^   6 \|`, out.String(), "a line for every second")
+	require.Regexp(t, `(?m)^  12 \|`, out.String(), "a line for every second")
 }
 
 // TestBrokenOff: a demonstration that is not seen to its end has shown nothing.
