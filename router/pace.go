@@ -2,9 +2,8 @@ package router
 
 import "slices"
 
-// pace learns how often an endpoint reports: the median of the last three gaps between its reports, the lesser of the first two, or the
-// first.
-// Guarded by live.reporting.
+// pace learns how often an endpoint reports: the median of the last three gaps between its reports, the lesser of two, or the only
+// one. Guarded by live.reporting.
 type pace struct {
 	seen bool
 	last int64 // time of the newest report, ns
@@ -27,17 +26,13 @@ func (p *pace) report(at int64) {
 
 // gap is the time between reports, ns; 0 before the second.
 func (p *pace) gap() int64 {
-	switch p.n {
-	case 0:
-		return 0
-	case 1:
-		return p.gaps[0]
-	case 2:
-		return min(p.gaps[0], p.gaps[1])
-	}
 	g := p.gaps
-	slices.Sort(g[:])
-	return g[1]
+	known := g[:min(p.n, len(g))]
+	if len(known) == 0 {
+		return 0
+	}
+	slices.Sort(known)
+	return known[(len(known)-1)/2]
 }
 
 // maxPace bounds what is learned, ns: an endpoint that reports less often than once in half a minute is not known by it.
