@@ -68,7 +68,7 @@ func TestBoundsOnAffinity(t *testing.T) {
 		{"inside", router.Bounds{}, 16, 4000, 0.9, router.NoReason},
 		{"waiting", router.Bounds{MaxWaiting: 3}, 4, 0, 0, router.WithheldWaiting},
 		{"waiting, at the bound", router.Bounds{MaxWaiting: 4}, 4, 0, 0, router.NoReason},
-		{"waiting, by default 16", router.Bounds{}, 17, 0, 0, router.WithheldWaiting},
+		{"waiting, by default 128", router.Bounds{}, 129, 0, 0, router.WithheldWaiting},
 		{"waiting none", router.Bounds{MaxWaiting: router.None}, 1, 0, 0, router.WithheldWaiting},
 		{"memory", router.Bounds{MaxKV: 0.5}, 0, 0, 0.51, router.WithheldKV},
 		{"memory, with the request itself", router.Bounds{MaxKV: 0.5}, 0, 0, 0.5 - 1600.0/(1<<20), router.WithheldKV},
@@ -137,7 +137,7 @@ func TestAffinityIsLiftedWhenAllAreOutside(t *testing.T) {
 }
 
 func TestNoAffinityFromWhatIsNotFresh(t *testing.T) {
-	for age, class := range map[time.Duration]telemetry.Class{2001 * time.Millisecond: telemetry.Aging, 11 * time.Second: telemetry.Stale} {
+	for age, class := range map[time.Duration]telemetry.Class{3 * time.Second: telemetry.Aging, 11 * time.Second: telemetry.Stale} {
 		p, c, req := warm(t, router.Config{})
 		c.advance(age)
 		idle(t, p, c, "b")
@@ -148,8 +148,16 @@ func TestNoAffinityFromWhatIsNotFresh(t *testing.T) {
 		l := mustReserve(t, p, router.Request{Prefix: req.Prefix, Exclude: []string{"b"}, ExcludeHard: true})
 		sums, err := p.Ledger("a")
 		require.NoError(t, err)
-		require.EqualValues(t, 1600, sums.Live.Prefill, "nor in the ledger")
+		require.Zero(t, sums.Live.Prefill, "but there is nothing to compute if it goes there")
 		l.Cancel()
+		require.NoError(t, p.Drain("b"))
+		d := scored(t, p, req)
+		require.Equal(t, router.NoReason, candidate(t, d, "a").Withheld, "no other is known better")
+		require.Equal(t, 1600.0, d.Terms.Saved)
+		require.NoError(t, p.Ready("b"))
+		a = candidate(t, scored(t, p, req), "a")
+		require.Equal(t, router.WithheldNotFresh, a.Withheld)
+		require.Zero(t, a.Terms.Saved, "and back")
 	}
 }
 

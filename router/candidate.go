@@ -68,6 +68,9 @@ type Candidate struct {
 	// KVOccupied says that KV counts cached prefixes that can be evicted at once, too. It is then an upper bound: the cost is
 	// computed from the larger of the pool's own part and the mean of those whose figure is without them.
 	KVOccupied bool `json:"kv_occupied,omitempty"`
+	// KVBooked is the number of requests whose memory KV counts as the ledger books it, with all of the prompt, less those taken off
+	// it so. The cost counts the prefixes that requests share once, as engines do: by Decision.MeanCached.
+	KVBooked float64 `json:"kv_booked,omitempty"`
 	// KVCapacity is the size of the KV memory, tokens; 0 = unknown.
 	KVCapacity float64 `json:"kv_capacity"`
 	// Cached is the number of leading prompt tokens that the prefix index knows there, in whole blocks.
@@ -120,6 +123,7 @@ type cand struct {
 	due       bool // suspect and due for a probe
 	occupied  bool // the KV figure is an upper bound
 	most      int  // requests by the adaptive limit; 0 = no limit
+	aged      bool // its affinity counts although its readings are not fresh
 	spent     bool // its gate lets no seed of the request's group through
 	freshness telemetry.Class
 	class     [figures]telemetry.Class
@@ -127,6 +131,7 @@ type cand struct {
 	adapter   float64 // probability of a load
 
 	value      [figures]float64 // reconciled
+	booked     float64          // requests whose memory value[figKV] counts as booked
 	waiting    float64          // estimate by which queue-only ranks
 	own        reserve.Load
 	unobserved int64
@@ -144,6 +149,7 @@ type memo struct {
 	changes uint64 // of the endpoint otherwise
 	now     int64
 	mean    float64 // length of a waiting prompt, where that was asked for
+	sharing float64
 }
 
 // The load figures of an endpoint.
@@ -189,7 +195,7 @@ func (c *cand) fresh() score.Freshness {
 
 // match is what the cost model may count on.
 func (c *cand) match(withheld bool) score.Match {
-	return score.Match{Cached: float64(c.cached), Withheld: withheld, AdapterNeeded: c.adapter}
+	return score.Match{Cached: float64(c.cached), Withheld: withheld, AnyAge: c.aged, AdapterNeeded: c.adapter}
 }
 
 // termsOf are the terms of candidate i.
@@ -210,7 +216,8 @@ func (v *View) export(i int, profile *score.Profile) Candidate {
 		Freshness: c.freshness, Age: time.Duration(c.age),
 		Avoided: v.flags[i]&isAvoided != 0, Observed: v.flags[i]&isObserved != 0,
 		Own: c.own, OwnUnobserved: c.unobserved, OwnStarted: c.started, KVCapacity: c.load.KVCapacity, Cached: c.cached, AdapterNeeded: c.adapter,
-		LastChosen: c.lastChosen, Profile: profile, KVOccupied: c.occupied, SeedSpent: c.spent, Limit: c.most, Barred: v.grade[i] == gradeBarred,
+		LastChosen: c.lastChosen, Profile: profile, KVOccupied: c.occupied, KVBooked: c.booked, SeedSpent: c.spent, Limit: c.most,
+		Barred: v.grade[i] == gradeBarred,
 	}
 	var recorded [figures]*Figure
 	if v.recorded != nil {
@@ -246,7 +253,7 @@ func (v *View) restore(i int) {
 	v.quotes = append(v.quotes, v.model.Quote(r.Profile, &v.sized))
 	*c = cand{
 		kind: i, own: r.Own, unobserved: r.OwnUnobserved, started: r.OwnStarted, lastChosen: r.LastChosen,
-		load:   score.Load{KVCapacity: r.KVCapacity},
+		load: score.Load{KVCapacity: r.KVCapacity}, booked: r.KVBooked,
 		cached: r.Cached, adapter: r.AdapterNeeded, freshness: min(r.Freshness, telemetry.Fresh), age: int64(r.Age), half: r.HalfOpen,
 		due: r.ProbeDue, occupied: r.KVOccupied, spent: r.SeedSpent, most: r.Limit,
 	}

@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // circuit is the breaker of one endpoint. It opens by outcomes, lets one probe through after a while, and doubles that
@@ -20,9 +21,13 @@ type circuit struct {
 	window   uint64 // newest outcomes, lowest bit newest, 1 = failed
 	seen     int    // outcomes in window
 	openedAt int64  // leases dispatched before say nothing about its present
+	failedAt int64  // newest failure that counts
 	openFor  int64  // ns; doubled by each failed probe; 0 = a restart has ended it
 	opened   uint64
 }
+
+// burst is for how long the failures of leases that were under way at a failure count as that one.
+const burst = 100 * time.Millisecond
 
 // record takes the outcome of a lease that was dispatched at that time.
 func (c *circuit) record(cfg *Circuit, now, dispatched int64, probe, failed bool) {
@@ -49,6 +54,13 @@ func (c *circuit) record(cfg *Circuit, now, dispatched int64, probe, failed bool
 	}
 	if dispatched < c.openedAt { // outlived an opening that has closed since
 		return
+	}
+	if failed {
+		// A process that dies takes all that it serves along: those are one failure, not many.
+		if c.row > 0 && dispatched < c.failedAt && now-c.failedAt < int64(burst) {
+			return
+		}
+		c.failedAt = now
 	}
 	c.window <<= 1
 	c.seen = min(c.seen+1, cfg.Window)

@@ -86,9 +86,10 @@ type Config struct {
 	Receipts Receipts
 }
 
-// Freshness are the limits by which a reading's age is judged. The load readings of an endpoint that reports regularly, but less often
-// than FreshFor, are fresh for one and a half of its gaps, and stale after three if that is more than StaleAfter; gaps above 30 s count
-// as that. A Freshness is a plain value.
+// Freshness are the limits by which a reading's age is judged. The load readings of an endpoint that reports regularly, but seldom, are
+// fresh for two and a half of its gaps and stale after five, where that is more than FreshFor and StaleAfter: one report may get lost.
+// The gap is the median of the last three; as long as there are fewer, the longest of them and of [telemetry.Snapshot] Interval. Gaps
+// above 30 s count as that. A Freshness is a plain value.
 type Freshness struct {
 	// FreshFor is the age up to which a reading is Fresh. Default 2 s.
 	FreshFor time.Duration
@@ -100,10 +101,12 @@ type Freshness struct {
 }
 
 // Bounds are the limits of pressure inside which a warm prefix counts. Outside any of them the candidate competes on its
-// cold cost, with the reason in the receipt; when every candidate is outside, affinity counts for all again.
+// cold cost, with the reason in the receipt; when every candidate is outside, affinity counts for all again. Beside a candidate with
+// fresh readings, those of others must be fresh, too; where nobody's are, affinity counts all the same.
 // A Bounds is a plain value.
 type Bounds struct {
-	// MaxWaiting is the number of waiting requests, reported and just sent, up to which affinity counts. Default 16.
+	// MaxWaiting is the number of waiting requests, reported and just sent, up to which affinity counts. Default 128: how long they
+	// take, which the two bounds on time look at, is no matter of their number.
 	MaxWaiting int
 	// MaxKV is the projected share of KV memory, the request included, up to which affinity counts. Default 0.95.
 	MaxKV float64
@@ -177,13 +180,14 @@ type Queue struct {
 }
 
 // Circuit configures the circuit breaker of each endpoint. Cancellations never count, and neither does what was dispatched before a
-// restart of the engine: when telemetry shows one, an open circuit lets a probe through at once. A Circuit is a plain value.
+// restart of the engine: when telemetry shows one, an open circuit lets a probe through at once. Requests that were under way when one
+// failed, and fail within 100 ms after it, count as that one: a process that dies takes all it serves along. A Circuit is a plain value.
 type Circuit struct {
 	// Failures in a row that open it. Default 5.
 	Failures int
 	// Window is the number of newest outcomes of which half must have failed to open it too. Default 20, at most 64.
 	Window int
-	// OpenFor is how long it stays open before one probe is let through; doubled by each probe that fails. Default 5 s.
+	// OpenFor is how long it stays open before one probe is let through; doubled by each probe that fails. Default 1 s.
 	OpenFor time.Duration
 	// MaxOpenFor bounds the doubling. Default 60 s.
 	MaxOpenFor time.Duration
@@ -236,7 +240,7 @@ func (c Config) WithDefaults() Config {
 	orDefault(&c.Freshness.FreshFor, 2*time.Second)
 	orDefault(&c.Freshness.StaleAfter, 10*time.Second)
 	orDefault(&c.Freshness.Decay, time.Second)
-	orDefault(&c.Bounds.MaxWaiting, 16)
+	orDefault(&c.Bounds.MaxWaiting, 128)
 	orDefault(&c.Bounds.MaxKV, 0.95)
 	orDefault(&c.Bounds.MaxQueueDelay, 10*time.Second)
 	orDefault(&c.Bounds.MaxLead, 5*time.Second)
@@ -245,7 +249,7 @@ func (c Config) WithDefaults() Config {
 	}
 	orDefault(&c.Circuit.Failures, 5)
 	orDefault(&c.Circuit.Window, 20)
-	orDefault(&c.Circuit.OpenFor, 5*time.Second)
+	orDefault(&c.Circuit.OpenFor, time.Second)
 	orDefault(&c.Circuit.MaxOpenFor, 60*time.Second)
 	if c.Prefix.MaxBytes == 0 {
 		c.Prefix.MaxBytes = prefix.DefaultMaxBytes

@@ -22,13 +22,13 @@
 //
 // Endpoints that cannot serve are left out, each with a [Reason]; then those at a cap. Of the rest every one gets a cost
 // in ms ([score.Terms]): the work that waits there, the request's own, and what it costs others. The [Policy] chooses;
-// [Pressure] takes the lowest total. A warm prefix saves the prefill time it avoids, as long as its holder is fresh and
+// [Pressure] takes the lowest total. A warm prefix saves the prefill time it avoids, as long as no other is known better and
 // inside its [Bounds].
 //
 // Readings count by their age. They lose weight beside the pool's own ledger by exp(-age/Decay), except that a queue is never
-// taken to shrink faster than its engine can compute; aging ones carry a growing uncertainty and earn no affinity, stale
-// ones do not count at all. What is fresh follows from [Freshness], or from how often an endpoint reports if that is less
-// often. A missing figure is never zero: it counts as the mean of the fresh ones, and never less than the pool's own
+// taken to shrink faster than its engine can compute; aging ones carry a growing uncertainty and earn no affinity beside
+// fresh ones, stale ones do not count at all. What is fresh follows from [Freshness], or from how often an endpoint reports if that is
+// less often. A missing figure is never zero: it counts as the mean of the fresh ones, and never less than the pool's own
 // leases. What was sent after a snapshot was taken is added to it, what has ended since is taken off.
 //
 // # Who is admitted

@@ -106,8 +106,8 @@ func ExamplePool_Score() {
 	// Output:
 	// idle before busy
 	// endpoint total own queue prefill decode adapter kv uncertainty interference displacement wait notes
-	// * idle 1308.5 787.6 0.0 62.4 700.2 0.0 25.0 0.0 208.9 312.0 0.0 fresh
-	// busy 3661.3 983.9 184.3 62.4 712.2 0.0 25.0 0.0 522.2 312.0 1843.2 fresh
+	// * idle 1585.2 787.6 0.0 62.4 700.2 0.0 25.0 0.0 298.4 499.2 0.0 fresh
+	// busy 4072.3 983.9 184.3 62.4 712.2 0.0 25.0 0.0 746.0 499.2 1843.2 fresh
 	// open leases: 0
 }
 
@@ -155,7 +155,7 @@ func ExampleShadow() {
 	s := l.Decision().Shadow
 	fmt.Printf("%s took %s; %s would have taken %s, %.0f ms\n", l.Decision().Policy, l.Endpoint().ID, s.Policy, s.Endpoint, s.DeltaMS)
 	// Output:
-	// nearest took busy; pressure would have taken idle, -2353 ms
+	// nearest took busy; pressure would have taken idle, -2487 ms
 }
 
 func ExampleJSONLines() {

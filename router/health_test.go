@@ -144,7 +144,7 @@ func TestCircuit(t *testing.T) {
 		fail(t, p, 1)
 		require.Equal(t, "open", state(p))
 		rejected(t, p, router.Request{}, router.ErrNoEndpoints)
-		c.advance(5*time.Second - 1)
+		c.advance(time.Second - 1)
 		rejected(t, p, router.Request{}, router.ErrNoEndpoints)
 		c.advance(1)
 		require.Equal(t, "half-open", state(p))
@@ -162,7 +162,7 @@ func TestCircuit(t *testing.T) {
 	t.Run("each failed probe doubles the time up to a minute", func(t *testing.T) {
 		p, c := one(t)
 		fail(t, p, 5)
-		for _, wait := range []time.Duration{5, 10, 20, 40, 60, 60} {
+		for _, wait := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
 			c.advance(wait*time.Second - 1)
 			require.Equal(t, "open", state(p))
 			c.advance(1)
@@ -171,8 +171,26 @@ func TestCircuit(t *testing.T) {
 		c.advance(60 * time.Second)
 		mustReserve(t, p, router.Request{}).Done(router.Usage{})
 		fail(t, p, 5)
-		c.advance(5 * time.Second)
-		require.Equal(t, "half-open", state(p), "closed once, it begins at five seconds again")
+		c.advance(time.Second)
+		require.Equal(t, "half-open", state(p), "closed once, it begins at one second again")
+	})
+	t.Run("what fails along with another is one failure", func(t *testing.T) {
+		p, c := one(t)
+		var old []*router.Lease
+		for range 10 {
+			old = append(old, mustReserve(t, p, router.Request{}))
+		}
+		c.advance(time.Second)
+		for _, l := range old[:9] {
+			l.Fail(nil)
+		}
+		fail(t, p, 3)
+		require.Equal(t, "closed", state(p), "1 + 3")
+		c.advance(100*time.Millisecond - 1)
+		old[9].Fail(nil)
+		require.Equal(t, "closed", state(p), "still along with them")
+		fail(t, p, 1)
+		require.Equal(t, "open", state(p))
 	})
 	t.Run("half of the last twenty open it", func(t *testing.T) {
 		p, _ := one(t)
@@ -197,6 +215,7 @@ func TestCircuit(t *testing.T) {
 		c.advance(time.Second)
 		for _, l := range old[:5] {
 			l.Fail(nil)
+			c.advance(100 * time.Millisecond)
 		}
 		require.Equal(t, "open", state(p))
 		for _, l := range old[5:] {

@@ -8,15 +8,19 @@ import (
 	"github.com/isobar-go/isobar/telemetry"
 )
 
-// promptMean learns the mean of the uncached prompt lengths of the pool's own traffic, with a memory of about 256 requests.
-type promptMean struct {
+// meanMemory is about how many requests a mean remembers: few, since it stands for those that wait at the moment, and a wave of
+// cold prompts is over soon.
+const meanMemory = 32
+
+// runningMean learns the mean of a figure of the pool's own requests.
+type runningMean struct {
 	exact, published float64
 }
 
 // learn takes one more length and reports whether the mean has moved far enough, by 5 %, to be published anew: what
 // decisions have computed from it stays valid in between.
-func (m *promptMean) learn(tokens float64) bool {
-	m.exact += (tokens - m.exact) / 256
+func (m *runningMean) learn(tokens float64) bool {
+	m.exact += (tokens - m.exact) / meanMemory
 	if math.Abs(m.exact-m.published) <= m.published/20 {
 		return false
 	}

@@ -35,7 +35,7 @@ func (v *View) classOf(at, freshFor, staleAfter int64) telemetry.Class {
 func (v *View) read(i int) {
 	m := &v.set.list[i]
 	e, c := m.live, &v.cands[i]
-	key := memo{e.account.Version(), e.changes.Load(), v.now, c.memo.mean} // before what they tell the versions of
+	key := memo{e.account.Version(), e.changes.Load(), v.now, c.memo.mean, v.sharing} // before what they tell the versions of
 	if v.plain && c.memo == key && (key.mean == 0 || key.mean == v.mean) && v.recall(i, m, c) {
 		return
 	}
@@ -61,7 +61,7 @@ func (v *View) read(i int) {
 	kind := &v.set.kinds[m.kind]
 	c.own, c.unobserved, c.lastChosen = sums.Live, sums.Unobserved.Requests, e.grantNo.Load()
 	c.started = v.startedOf(m, c)
-	c.class = [figures]telemetry.Class{}
+	c.class, c.booked = [figures]telemetry.Class{}, 0
 	c.barrier, c.cap, c.limit, c.withheld, c.half, c.due = NoReason, NoReason, NoReason, NoReason, false, false
 	c.occupied, c.most = rep.kvOccupied, e.limitOf()
 	if c.load.KVCapacity = rep.kvCapacity; c.load.KVCapacity == 0 {
@@ -139,8 +139,9 @@ func (v *View) readPlain(i int, m *member, c *cand, rep *reported, sums *reserve
 		pending = ownPending
 	}
 	kv := rep.kvTokens(capacity) + float64(replicas*float64(sums.Unobserved.KV)) - float64(sums.Departed.KV)
+	c.booked = unseen - float64(sums.Departed.Requests)
 	if own := float64(sums.Live.Prefill + sums.Live.Decode); kv < own {
-		kv = own
+		kv, c.booked = own, 0
 	}
 
 	c.kind, c.rep = m.kind, rep
@@ -155,7 +156,7 @@ func (v *View) readPlain(i int, m *member, c *cand, rep *reported, sums *reserve
 	ownKV := float64(replicas * float64(sums.Live.KV))
 	c.load.Requests = ownRequests + float64(weight*(requests-ownRequests))
 	c.load.PendingPrefill = drained(ownPending+float64(weight*(pending-ownPending)), pending, age, v.quotes[m.kind].Profile())
-	c.load.KV = ownKV + float64(weight*(kv-ownKV))
+	c.load.KV = v.unshared(ownKV+float64(weight*(kv-ownKV)), ownRequests+float64(weight*(c.booked-ownRequests)))
 	c.load.KVCapacity, c.load.KVShare = capacity, 0
 	if c.cap = NoReason; v.capped {
 		c.most = m.limitOf()
@@ -164,6 +165,11 @@ func (v *View) readPlain(i int, m *member, c *cand, rep *reported, sums *reserve
 	v.load[i] = requests
 	v.pricePlain(i, m, c)
 	return true
+}
+
+// unshared takes off the memory of so many requests, as the ledger books it, what the engine holds once for several of them.
+func (v *View) unshared(kv, requests float64) float64 {
+	return max(kv-float64(v.sharing*requests), 0)
 }
 
 // startedOf is how many of the leases that no snapshot can contain have got their first token: they wait no more.
@@ -240,10 +246,15 @@ func (v *View) reconcile(c *cand, rep *reported, sums *reserve.Sums, age *[figur
 	if c.load.KVCapacity > 0 {
 		kv = rep.kvTokens(c.load.KVCapacity)
 		// What is still to be computed will need its memory, whatever a lagging gauge says.
-		own := float64(sums.Live.Prefill + sums.Live.Decode)
-		kv = max(kv+float64(replicas*float64(sums.Unobserved.KV))-float64(sums.Departed.KV), own)
+		kv += float64(replicas*float64(sums.Unobserved.KV)) - float64(sums.Departed.KV)
+		c.booked = unseen - float64(sums.Departed.Requests)
+		if own := float64(sums.Live.Prefill + sums.Live.Decode); kv < own {
+			kv, c.booked = own, 0
+		}
 		if rep.kvBehind { // it may lack leases that the counts contain: all of them are added
-			kv = max(kv, rep.kvTokens(c.load.KVCapacity)+float64(replicas*float64(sums.Live.KV)))
+			if all := rep.kvTokens(c.load.KVCapacity) + float64(replicas*float64(sums.Live.KV)); all > kv {
+				kv, c.booked = all, float64(replicas*float64(sums.Live.Requests))
+			}
 		}
 	}
 	c.value[figKV] = kv
@@ -352,7 +363,8 @@ func (v *View) settle(i int, c *cand, age *[figures]int64, suspect, observed, av
 	case c.class[figKV] < telemetry.Aging || c.occupied:
 		f |= isUnsure
 	case c.load.KVCapacity > 0:
-		c.load.KV = blend(figKV, float64(replicas*float64(c.own.KV)))
+		kv, own := blend(figKV, float64(replicas*float64(c.own.KV))), float64(replicas*float64(c.own.Requests))
+		c.load.KV = v.unshared(kv, own+float64(weight*(c.booked-own)))
 	default:
 		c.load.KVShare = blend(figKV, 0)
 	}

@@ -167,6 +167,7 @@ func (m *machine) observe(t *rapid.T) {
 	id, known := m.member(t)
 	lag := rapid.SampledFrom([]time.Duration{0, 0, 0, time.Millisecond, 100 * time.Millisecond, 3 * time.Second, 20 * time.Second, -time.Second}).Draw(t, "lag")
 	s := telemetry.Snapshot{ObservedAt: m.clock.ago(lag)}
+	s.Interval = rapid.SampledFrom([]time.Duration{0, 0, -time.Second, 100 * time.Millisecond, 4 * time.Second, time.Minute}).Draw(t, "interval")
 	complete := rapid.IntRange(0, 2).Draw(t, "complete") > 0
 	figure := func(name string, high int) telemetry.Reading {
 		v := float64(rapid.IntRange(0, high).Draw(t, name))

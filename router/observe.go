@@ -76,7 +76,10 @@ func (p *Pool) report(l *live, s telemetry.Snapshot, answered *reserve.Lease) te
 	if res.EpochChanged {
 		// The engine has restarted in place: its cache is empty, and no later snapshot can contain what was sent before.
 		p.counters.epochs.Add(1)
-		p.index.Clear(l.holder)
+		// Unless an event has told so since the report before: then others have told since what the new process has cached.
+		if at := l.cleared.Load(); at == 0 || at <= l.pace.last {
+			p.index.Clear(l.holder)
+		}
 		l.adapters.clear()
 		l.account.Restart(observedAt)
 		l.circuit.restarted(p.since(observedAt), p.since(now))
@@ -85,6 +88,9 @@ func (p *Pool) report(l *live, s telemetry.Snapshot, answered *reserve.Lease) te
 	rep := digestState(state, p.since, p.cfg.Freshness.StaleAfter)
 	if rep.counted {
 		l.pace.report(rep.countsAt)
+		if s.Interval > 0 {
+			l.pace.told = int64(s.Interval)
+		}
 	}
 	rep.freshFor, rep.staleAfter = l.pace.limits(&p.cfg.Freshness)
 	l.reported.Store(rep)
@@ -125,6 +131,9 @@ func (p *Pool) ApplyKV(id string, e prefix.Event) error {
 		return fmt.Errorf("router: event field Kind = %d is not stored, removed or cleared", e.Kind)
 	}
 	p.index.Apply(l.holder, e)
+	if e.Kind == prefix.Cleared {
+		l.cleared.Store(p.since(p.cfg.Now()))
+	}
 	return nil
 }
 

@@ -50,7 +50,8 @@ type Pool struct {
 	// takes an endpoint out of the choice or changes it, so that no lease is granted on a view from before.
 	set     atomic.Pointer[endpointSet]
 	version atomic.Uint64
-	mean    atomic.Uint64 // published mean of promptMean, bits of a float64; rarely written
+	sharing atomic.Uint64 // likewise of the cached part of prompts
+	mean    atomic.Uint64 // published mean of prompts, bits of a float64; rarely written
 
 	_ [64]byte // what every decision writes does not share a cache line with what every decision reads
 
@@ -58,7 +59,8 @@ type Pool struct {
 	// without it.
 	decide  sync.Mutex
 	grants  atomic.Uint64   // leases granted; written under decide
-	prompts promptMean      // guarded by decide
+	cached  runningMean     // guarded by decide
+	prompts runningMean     // guarded by decide
 	log     [grantLog]int32 // places in the set of the newest grants, valid as long as version is the same
 
 	_ [64]byte
@@ -172,7 +174,7 @@ func New(cfg Config) (*Pool, error) {
 		return nil, fmt.Errorf("router: Config.Queue: %w", err)
 	}
 	p.fingerprint = fingerprint(cfg)
-	p.prompts = promptMean{exact: float64(cfg.MeanPromptTokens), published: float64(cfg.MeanPromptTokens)}
+	p.prompts = runningMean{exact: float64(cfg.MeanPromptTokens), published: float64(cfg.MeanPromptTokens)}
 	p.mean.Store(math.Float64bits(p.prompts.published))
 	p.set.Store(newSet(nil))
 	p.views.New = func() any {

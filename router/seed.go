@@ -141,8 +141,6 @@ func (v *View) askGate() {
 // costOf is what a lease takes on the chosen endpoint.
 func (v *View) costOf(c *cand) reserve.Cost {
 	cost := reserve.Cost{Prefill: v.size.prompt, Decode: v.size.output, KV: v.size.tokens()}
-	if c.freshness == telemetry.Fresh {
-		cost.Prefill -= c.cached // cached there, whether or not it counted in the choice
-	}
+	cost.Prefill -= c.cached // cached there, whether or not it counted in the choice
 	return cost
 }

@@ -17,7 +17,7 @@ type twin struct {
 	now      func() time.Time
 	members  map[string]*twinEndpoint
 	accounts []*twinAccount
-	exact    float64 // mean prompt of about 256 requests
+	exact    float64 // mean prompt of about 32 requests
 	mean     float64 // the one in use, which follows in steps of 5 %
 	granted  int
 	ended    [3]int // by cause
@@ -86,8 +86,10 @@ type twinEndpoint struct {
 	openFor  time.Duration
 	outcomes []bool // failed
 	probes   int
-	probed   time.Time   // when the last of them was granted
-	seen     []time.Time // times of its reports
+	probed   time.Time     // when the last of them was granted
+	seen     []time.Time   // times of its reports
+	interval time.Duration // after which it says to report again
+	failedAt time.Time     // newest failure that counts
 }
 
 func newTwin(cfg router.Config, now func() time.Time) *twin {
@@ -210,6 +212,9 @@ func (w *twin) observe(id string, s telemetry.Snapshot) (dropped bool) {
 		e.seen = append(e.seen, since)
 		e.account.observed = since
 	}
+	if _, _, _, since := w.inUse(e); !since.IsZero() && s.Interval > 0 {
+		e.interval = s.Interval
+	}
 	return false
 }
 
@@ -259,17 +264,21 @@ func (w *twin) class(e *twinEndpoint, r twinReading) telemetry.Class {
 	if !r.known {
 		return telemetry.Missing
 	}
-	limits := w.cfgLimits()
-	if n := len(e.seen); n >= 2 { // the median of the last three gaps, or the lesser of two, or the only one
+	limits, gap := w.cfgLimits(), e.interval
+	if n := len(e.seen); n >= 2 { // the median of the last three gaps, or with fewer the greatest, of what the host says too
 		var gaps []time.Duration
 		for i := n - 1; i >= max(1, n-3); i-- {
 			gaps = append(gaps, e.seen[i].Sub(e.seen[i-1]))
 		}
 		slices.Sort(gaps)
-		if gap := min(gaps[(len(gaps)-1)/2], 30*time.Second); gap > limits.FreshFor {
-			limits.FreshFor, limits.StaleAfter = gap+gap/2, max(limits.StaleAfter, 3*gap)
+		if len(gaps) == 3 {
+			gap = gaps[1]
+		} else {
+			gap = max(gap, gaps[len(gaps)-1])
 		}
 	}
+	gap = min(gap, 30*time.Second)
+	limits.FreshFor, limits.StaleAfter = max(limits.FreshFor, 2*gap+gap/2), max(limits.StaleAfter, 5*gap)
 	return limits.Classify(w.now().Sub(r.at))
 }
 
@@ -531,13 +540,10 @@ func (w *twin) grant(id string, r *twinRequest, v twinView) *twinLease {
 	e := w.members[id]
 	l := &twinLease{
 		account: e.account, endpoint: e, at: w.now(), live: true, tenant: r.Tenant, probe: v.half,
-		prefill: r.prompt(), decode: w.output(r), expected: w.output(r), kv: r.prompt() + w.output(r),
-	}
-	if v.freshness == telemetry.Fresh {
-		l.prefill -= v.cached
+		prefill: r.prompt() - v.cached, decode: w.output(r), expected: w.output(r), kv: r.prompt() + w.output(r),
 	}
 	if r.prompt() > 0 { // a prompt of unknown length teaches nothing
-		w.exact += (float64(l.prefill) - w.exact) / 256
+		w.exact += (float64(l.prefill) - w.exact) / 32
 	}
 	if math.Abs(w.exact-w.mean) > w.mean/20 {
 		w.mean = w.exact
@@ -615,6 +621,12 @@ func (e *twinEndpoint) outcome(w *twin, l *twinLease, failed bool) {
 			e.open, e.outcomes = false, nil
 		}
 		return
+	}
+	if n := len(e.outcomes); failed {
+		if n > 0 && e.outcomes[n-1] && l.at.Before(e.failedAt) && w.now().Sub(e.failedAt) < 100*time.Millisecond {
+			return // with the one before
+		}
+		e.failedAt = w.now()
 	}
 	e.outcomes = append(e.outcomes, failed)
 	if !failed {

@@ -30,7 +30,7 @@ func TestConfigValidateNamesEveryField(t *testing.T) {
 		"Weights.KVPressure = NaN":        {Weights: score.Weights{KVPressure: nan}},
 		"Weights.Uncertainty = NaN":       {Weights: score.Weights{Uncertainty: nan}},
 		"Circuit.Window = 65":             {Circuit: router.Circuit{Window: 65}},
-		"Circuit.MaxOpenFor = 1s":         {Circuit: router.Circuit{MaxOpenFor: time.Second}},
+		"Circuit.MaxOpenFor = 500ms":      {Circuit: router.Circuit{MaxOpenFor: time.Second / 2}},
 		"Caps: admission: Caps.Waiting":   {Caps: admission.Caps{Waiting: -1}},
 		"Caps: admission: Caps.Endpoint":  {Caps: admission.Caps{Endpoint: -1}},
 		"Caps: admission: Caps.Aggregate": {Caps: admission.Caps{Aggregate: -1}},
@@ -60,10 +60,10 @@ func TestConfigDefaults(t *testing.T) {
 		DefaultOutputTokens: 256, MeanPromptTokens: 1024, UnobservedMax: 4, FrozenAfter: 10, ProbeAfter: 30 * time.Second,
 		Freshness: router.Freshness{FreshFor: 2 * time.Second, StaleAfter: 10 * time.Second, Decay: time.Second},
 		Bounds: router.Bounds{
-			MaxWaiting: 16, MaxKV: 0.95, MaxQueueDelay: 10 * time.Second, MaxLead: 5 * time.Second,
+			MaxWaiting: 128, MaxKV: 0.95, MaxQueueDelay: 10 * time.Second, MaxLead: 5 * time.Second,
 			GiveUp: router.GiveUp{Ratio: 0.5, Extra: 500 * time.Millisecond},
 		},
-		Circuit: router.Circuit{Failures: 5, Window: 20, OpenFor: 5 * time.Second, MaxOpenFor: time.Minute},
+		Circuit: router.Circuit{Failures: 5, Window: 20, OpenFor: time.Second, MaxOpenFor: time.Minute},
 		Weights: score.Weights{}.WithDefaults(), Prefix: router.Prefix{MaxBytes: 256 << 20},
 	}
 	require.Equal(t, want, d)

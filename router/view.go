@@ -61,6 +61,7 @@ type View struct {
 	capped    bool           // endpoints have caps
 	plain     bool           // no exclusions and no adapter: most endpoints can be read in one go
 	replicas  float64
+	sharing   float64 // cached tokens of a request, mean
 	mean      float64 // prompt length where only a count of waiting requests is known, tokens
 
 	at    int  // the choice, -1 = nobody
@@ -355,7 +356,8 @@ func (v *View) substitute(c *cand, mean *means) {
 		return
 	}
 	if c.load.KVCapacity > 0 {
-		c.load.KV = min(either(replicas*float64(c.own.KV), mean.kvShare*c.load.KVCapacity), most)
+		own := v.unshared(replicas*float64(c.own.KV), replicas*float64(c.own.Requests))
+		c.load.KV = min(either(own, mean.kvShare*c.load.KVCapacity), most)
 	} else {
 		c.load.KVShare = min(either(0, mean.kvShare), most)
 	}
@@ -366,9 +368,11 @@ func (v *View) price(i int, withheld bool) {
 	cached, uncertainty := 0.0, 0.0
 	if c.freshness != telemetry.Fresh {
 		uncertainty = v.model.UncertaintyMS(c.fresh())
-	} else if !withheld {
+	}
+	if !withheld && (c.aged || c.freshness == telemetry.Fresh) {
 		cached = float64(c.cached)
 	}
+	c.load.Shared = float64(v.sharing * c.load.Requests)
 	v.queue[i], v.own[i], v.total[i] = v.quotes[c.kind].Totals(&c.load, cached, c.adapter, uncertainty)
 	v.flags[i] |= isCosted
 }
@@ -402,6 +406,7 @@ func (v *View) bound() {
 
 // withhold takes the affinity from warm candidates that are outside their bounds, unless all candidates are.
 func (v *View) withhold() {
+	v.forgive()
 	least := math.Inf(1) // the shortest queue
 	for i, queue := range v.queue {
 		if v.Choosable(i) {
@@ -418,7 +423,7 @@ func (v *View) withhold() {
 		inside = inside || reason == NoReason && v.Choosable(i)
 		c.withheld = NoReason
 		if v.flags[i]&isWarm != 0 {
-			if c.freshness != telemetry.Fresh {
+			if c.freshness != telemetry.Fresh && !c.aged {
 				reason = WithheldNotFresh
 			}
 			c.withheld = reason
@@ -438,6 +443,29 @@ func (v *View) withhold() {
 		default:
 			v.price(i, true)
 			v.flags[i] &^= isCosted // the next look may find it inside its bounds
+		}
+	}
+}
+
+// forgive lets the affinity of candidates count whose readings are not fresh, if no candidate's are: where all are known equally
+// badly, diverting would only make misses.
+func (v *View) forgive() {
+	aged := true
+	for i := range v.cands {
+		if v.cands[i].freshness == telemetry.Fresh && v.Choosable(i) {
+			aged = false
+			break
+		}
+	}
+	for i, f := range v.flags {
+		c := &v.cands[i]
+		if f&isWarm == 0 || c.aged == (aged && c.freshness != telemetry.Fresh) {
+			continue
+		}
+		c.aged = !c.aged
+		if v.grade[i] != gradeOut {
+			v.price(i, false)
+			v.flags[i] &^= isCosted // the next look may find others fresh
 		}
 	}
 }
@@ -465,7 +493,7 @@ func (v *View) outside(c *cand, queue, bestQueue float64) Reason {
 // kvReported is the projected share of KV memory by the reported figure, the request included.
 func (c *cand) kvReported(v *View) float64 {
 	if c.load.KVCapacity > 0 {
-		return (c.value[figKV] + v.sized.Prompt + v.sized.Output) / c.load.KVCapacity
+		return (v.unshared(c.value[figKV], c.booked) + v.sized.Prompt + v.sized.Output) / c.load.KVCapacity
 	}
 	return c.value[figKV]
 }

@@ -26,16 +26,16 @@ func TestTermsOnSmallNumbers(t *testing.T) {
 	p, err := score.FromRates(8000, 20)
 	require.NoError(t, err)
 	p.KVCapacity = 100_000
-	got := terms(p, score.Load{Requests: 3, PendingPrefill: 800, KV: 20_000, KVCapacity: 100_000},
+	got := terms(p, score.Load{Requests: 3, PendingPrefill: 800, KV: 20_000, Shared: 400, KVCapacity: 100_000},
 		score.Freshness{Class: telemetry.Fresh}, score.Request{Prompt: 4000, Output: 1000}, score.Match{Cached: 1600})
 	require.InDelta(t, 100, got.Queue, 1e-9)          // 800 tokens at 8000/s
 	require.InDelta(t, 300, got.Prefill, 1e-9)        // 2400 uncached
 	require.InDelta(t, 200, got.Saved, 1e-9)          // 1600 cached
 	require.InDelta(t, 100.0/3, got.KVPressure, 1e-9) // a quarter full: 100 * 0.25/0.75
-	require.InDelta(t, 1500, got.Displacement, 1e-9)
-	perToken := 20 + 4*p.Sequence + 24_000*p.KVToken
+	require.InDelta(t, 2400, got.Displacement, 1e-9)
+	perToken := 20 + 4*p.Sequence + 24_400*p.KVToken // 20000 + 400 + 4000
 	require.InDelta(t, 1000*perToken, got.Decode, 1e-6)
-	require.InDelta(t, 0.7*3*(300+1000*(4000*p.KVToken+p.Sequence)), got.Interference, 1e-6)
+	require.InDelta(t, 3*(300+1000*(4000*p.KVToken+p.Sequence)), got.Interference, 1e-6)
 	require.InDelta(t, got.Queue+got.Prefill+got.Decode+got.KVPressure+got.Interference+got.Displacement+got.Wait, got.Total(), 1e-9)
 	require.InDelta(t, 10*got.Queue, got.Wait, 1e-9)
 	require.InDelta(t, 400, got.Start(), 1e-9)
@@ -85,7 +85,7 @@ func TestWeightsZeroIsDefaultAndNegativeIsOff(t *testing.T) {
 	require.Equal(t, w, w.WithDefaults())
 	m := score.NewModel(w, telemetry.Limits{})
 	require.Zero(t, m.Weights().Displacement)
-	require.Equal(t, 0.7, m.Weights().Interference)
+	require.Equal(t, 1.0, m.Weights().Interference)
 }
 
 // Generators of sane and insane figures.

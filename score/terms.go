@@ -24,8 +24,15 @@ type Match struct {
 	Cached float64
 	// Withheld says that the cached tokens must not count, for instance because of pressure bounds.
 	Withheld bool
+	// AnyAge says that the cached tokens count although the load readings are not fresh: no other engine is known better.
+	AnyAge bool
 	// AdapterNeeded is the probability that the adapter must be loaded, 0 (resident) to 1 (certainly cold).
 	AdapterNeeded float64
+}
+
+// counts says whether the cached tokens do, beside load readings of that freshness.
+func (m *Match) counts(f Freshness) bool {
+	return !m.Withheld && (m.AnyAge || f.Class == telemetry.Fresh)
 }
 
 // Load is what an engine has to do already, without the request in question. Negative and NaN figures count as 0, infinite
@@ -35,6 +42,9 @@ type Load struct {
 	Requests float64
 	// PendingPrefill is the number of uncached prompt tokens that are still to be computed.
 	PendingPrefill float64
+	// Shared is the number of context tokens beyond KV that decodes there read: prefixes that several requests have in common take
+	// memory once, but each of them reads it.
+	Shared float64 `json:"shared,omitempty"`
 	// KV is the memory in use, tokens.
 	KV float64
 	// KVCapacity is the size of that memory, tokens; 0 = unknown, then KVShare says how full it is.
@@ -113,9 +123,9 @@ func (t *Terms) Start() float64 { return t.Queue + t.Prefill + t.Adapter }
 // Weights are the coefficients of the terms that are not physics. The zero value of a field is its default; a negative
 // value is zero, which switches the term off. A Weights is a plain value.
 type Weights struct {
-	// Interference is the share of the requests there that pay for the newcomer's stalls and context; default 0.7.
+	// Interference is the share of the requests there that pay for the newcomer's stalls and context; default 1.
 	Interference float64
-	// Displacement is the cost to later requests, as a multiple of Prefill; default 5.
+	// Displacement is the cost to later requests, as a multiple of Prefill; default 8.
 	Displacement float64
 	// Wait is the price of the time before the request's own work begins, as a multiple of Queue + Adapter; default 10. Together
 	// with Displacement it makes the time to the first token count for more than that between tokens: a caller who waits for the
@@ -138,7 +148,7 @@ func (w Weights) WithDefaults() Weights {
 	for _, f := range []struct {
 		v   *float64
 		def float64
-	}{{&w.Interference, 0.7}, {&w.Displacement, 5}, {&w.Wait, 10}, {&w.KVPressure, 100}, {&w.Uncertainty, 200}} {
+	}{{&w.Interference, 1}, {&w.Displacement, 8}, {&w.Wait, 10}, {&w.KVPressure, 100}, {&w.Uncertainty, 200}} {
 		switch {
 		case *f.v == 0 || math.IsNaN(*f.v):
 			*f.v = f.def
@@ -229,10 +239,10 @@ func (m *Model) Quote(p *Profile, r *Request) Quote {
 func (q *Quote) Profile() *Profile { return q.p }
 
 // Native brings the figures of a candidate into their ranges: what [Quote.Terms] computes with. The cached tokens count only
-// when the load is Fresh and they are not withheld.
+// when the load is Fresh, or the match says AnyAge, and they are not withheld.
 func (q *Quote) Native(l *Load, f Freshness, mt Match) Native {
 	n := Native{PendingTokens: clamp(l.PendingPrefill), OutputTokens: q.output, Batch: clamp(l.Requests)}
-	if f.Class == telemetry.Fresh && !mt.Withheld {
+	if mt.counts(f) {
 		n.CachedTokens = min(clamp(mt.Cached), q.prompt)
 	}
 	n.UncachedTokens = q.prompt - n.CachedTokens
@@ -256,12 +266,12 @@ func (q *Quote) Terms(l *Load, f Freshness, mt Match, t *Terms) {
 	batch, kv := clamp(l.Requests), clamp(l.KV)
 	t.Queue = float64(clamp(l.PendingPrefill) * q.p.PrefillToken)
 	t.Prefill, t.Saved = q.cold, 0
-	if f.Class == telemetry.Fresh && !mt.Withheld && mt.Cached > 0 {
+	if mt.Cached > 0 && mt.counts(f) {
 		cached := min(mt.Cached, q.prompt)
 		t.Prefill = q.p.PrefillMS(q.prompt-cached, cached)
 		t.Saved = max(0, q.cold-t.Prefill)
 	}
-	t.Decode = q.decode + float64(q.decodeSequence*min(batch+1, q.maxRunning)) + float64(q.decodeKV*kv)
+	t.Decode = q.decode + float64(q.decodeSequence*min(batch+1, q.maxRunning)) + float64(q.decodeKV*(kv+clamp(l.Shared)))
 	t.Adapter = 0
 	if q.adapter {
 		t.Adapter = float64(q.p.AdapterLoad * min(clamp(mt.AdapterNeeded), 1))
@@ -291,7 +301,7 @@ func (q *Quote) Totals(l *Load, cached, adapterNeeded, uncertainty float64) (que
 	if running > q.maxRunning {
 		running = q.maxRunning
 	}
-	own = queue + prefill + (q.decode + float64(q.decodeSequence*running) + float64(q.decodeKV*kv))
+	own = queue + prefill + (q.decode + float64(q.decodeSequence*running) + float64(q.decodeKV*(kv+clamp(l.Shared))))
 	wait := queue
 	if q.adapter {
 		load := float64(q.p.AdapterLoad * min(clamp(adapterNeeded), 1))

@@ -14,6 +14,9 @@ type Snapshot struct {
 	// ObservedAt is the earliest local time at which the figures can have held: for a poll, the time at which it was
 	// sent. The zero time means now, the time given to Observe.
 	ObservedAt time.Time
+	// Interval is after how long the host means to report again, for a poll that of the polls: by it a router knows how old a reading
+	// becomes in good order. 0 or less = not known; it says nothing about a single figure.
+	Interval time.Duration
 	// Source names who reported, for receipts and logs. It has no influence on which report counts.
 	Source string
 	// Incarnation is the incarnation of the endpoint that reported, "" = not known. A host with several lives of one

@@ -152,6 +152,8 @@ type Env struct {
 	Endpoints []router.Endpoint
 	// BlockTokens is the block size of the run.
 	BlockTokens int
+	// Period is how often the gateway polls each engine; 0 = never.
+	Period time.Duration
 	// Now is the virtual clock.
 	Now func() time.Time
 	// Truth shows the true state of an engine, for oracles only.

@@ -91,7 +91,7 @@ func (c *poolChooser) End(slot int, cause Cause, u router.Usage) {
 
 func (c *poolChooser) Observe(engine int, r *Report) {
 	s := telemetry.Snapshot{
-		ObservedAt: r.ObservedAt, Running: telemetry.V(float64(r.Running)), Waiting: telemetry.V(float64(r.Waiting)),
+		ObservedAt: r.ObservedAt, Interval: c.env.Period, Running: telemetry.V(float64(r.Running)), Waiting: telemetry.V(float64(r.Waiting)),
 		KVUsed: telemetry.V(float64(r.KVUsed)), KVCapacity: telemetry.V(float64(r.KVCapacity)), Epoch: r.Epoch,
 		Adapters: telemetry.AdapterReport{Known: r.HasAdapters, Adapters: r.Adapters},
 	}

@@ -112,7 +112,7 @@ func (w *world) build() error {
 	for g := range w.cfg.Gateways {
 		c, err := w.cfg.Chooser(Env{
 			Gateway: g, Gateways: w.cfg.Gateways, Seed: mix(mix(mix(w.cfg.Seed)^drawSeed) ^ uint64(g)), Endpoints: endpoints,
-			BlockTokens: int(w.blocks), Now: w.clock, Truth: w.truth,
+			BlockTokens: int(w.blocks), Period: max(w.cfg.Telemetry.Period, 0), Now: w.clock, Truth: w.truth,
 		})
 		if err != nil {
 			return fmt.Errorf("world: chooser of gateway %d: %w", g, err)

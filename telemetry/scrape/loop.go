@@ -286,7 +286,7 @@ func (l *loop) poll(e *endpoint, now time.Time) {
 func (l *loop) deliver(r result) {
 	id := r.stats.ID // never changes
 	if r.err == nil {
-		r.snapshot.Incarnation = r.stats.Incarnation
+		r.snapshot.Incarnation, r.snapshot.Interval = r.stats.Incarnation, l.cfg.Every
 		if err := l.cfg.Sink.Observe(id, r.snapshot); err != nil {
 			r.err = &Error{ID: id, Reason: ReasonSink, Err: err}
 		}

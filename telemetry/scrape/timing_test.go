@@ -37,6 +37,7 @@ func TestObservedWhenSent(t *testing.T) {
 			assert.Equal(t, want+700*time.Millisecond, calls[i].at.Sub(start), "delivered")
 			assert.EqualValues(t, 7, calls[i].running())
 			assert.Equal(t, "scrape", calls[i].snapshot.Source)
+			assert.Equal(t, time.Second, calls[i].snapshot.Interval, "how often it is polled")
 		}
 		s, ok := p.Endpoint("a")
 		require.True(t, ok)

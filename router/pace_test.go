@@ -1,0 +1,106 @@
+package router_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/isobar-go/isobar/prefix"
+	"github.com/isobar-go/isobar/router"
+	"github.com/isobar-go/isobar/telemetry"
+)
+
+// A host that says how often it polls has readings that are fresh for two and a half polls and stale after five, from the first on.
+func TestToldInterval(t *testing.T) {
+	for _, x := range []struct {
+		interval, fresh, stale time.Duration
+	}{
+		{0, 2 * time.Second, 10 * time.Second},
+		{-time.Second, 2 * time.Second, 10 * time.Second},
+		{100 * time.Millisecond, 2 * time.Second, 10 * time.Second},
+		{4 * time.Second, 10 * time.Second, 20 * time.Second},
+		{time.Hour, 75 * time.Second, 150 * time.Second}, // as if twice a minute
+	} {
+		c := newClock()
+		p := newPool(t, c, router.Config{}, "a")
+		observe(t, p, c, "a", telemetry.Snapshot{Running: telemetry.V(1), Waiting: telemetry.V(0), KVShare: telemetry.V(0.1), Interval: x.interval})
+		class := func() telemetry.Class { return seen(t, p, "a").Freshness }
+		c.advance(x.fresh)
+		require.Equal(t, telemetry.Fresh, class(), "%v", x)
+		c.advance(time.Millisecond)
+		require.Equal(t, telemetry.Aging, class(), "%v", x)
+		c.advance(x.stale - x.fresh - time.Millisecond)
+		require.Equal(t, telemetry.Aging, class(), "%v", x)
+		c.advance(time.Millisecond)
+		require.Equal(t, telemetry.Stale, class(), "%v", x)
+	}
+}
+
+// What is seen outweighs what was told, once there are three gaps.
+func TestGapsOutweighTheInterval(t *testing.T) {
+	c := newClock()
+	p := newPool(t, c, router.Config{}, "a")
+	for i := range 4 {
+		if i > 0 {
+			c.advance(time.Second)
+		}
+		observe(t, p, c, "a", telemetry.Snapshot{Running: telemetry.V(1), Waiting: telemetry.V(0), KVShare: telemetry.V(0.1), Interval: 8 * time.Second})
+		if i < 3 {
+			c.advance(4 * time.Second)
+			require.Equal(t, telemetry.Fresh, seen(t, p, "a").Freshness)
+			c.advance(-4 * time.Second)
+		}
+	}
+	c.advance(2500*time.Millisecond + time.Millisecond)
+	require.Equal(t, telemetry.Aging, seen(t, p, "a").Freshness, "two and a half gaps of a second")
+}
+
+// A prefix that open requests share is in the engine's memory once; the ledger books it for each of them.
+func TestSharedPrefixesCountOnce(t *testing.T) {
+	p, c, req := warm(t, router.Config{})
+	req.Exclude, req.ExcludeHard = []string{"b"}, true
+	for range 200 { // all but the first found their 1600 tokens
+		c.advance(10 * time.Second)
+		idle(t, p, c, "a", "b")
+		mustReserve(t, p, req).Done(router.Usage{})
+	}
+	c.advance(10 * time.Second)
+	idle(t, p, c, "a", "b")
+	d := scored(t, p, req)
+	require.InEpsilon(t, 1600, d.MeanCached, 0.06)
+	before := candidate(t, d, "a")
+	require.Zero(t, before.KVBooked)
+	for range 10 {
+		mustReserve(t, p, req)
+	}
+	a := candidate(t, scored(t, p, req), "a")
+	require.Equal(t, 10.0, a.KVBooked)
+	require.InDelta(t, before.KV.Value+10*1601, a.KV.Value, 1e-6, "as booked")
+	require.InDelta(t, 10*(1601-d.MeanCached), a.Load.KV-before.Load.KV, 1e-6, "what they add to the engine's memory")
+	require.InDelta(t, 10*d.MeanCached, a.Load.Shared-before.Load.Shared, 1e-6, "and what they read beyond it")
+}
+
+// An event that tells of an empty cache may come before the report of the new process, and what it has cached since counts.
+func TestRestartAfterItsEvents(t *testing.T) {
+	c := newClock()
+	p := newPool(t, c, router.Config{}, "a")
+	cached := func(q prefix.Sequence) int64 {
+		n, err := p.Cached("a", q)
+		require.NoError(t, err)
+		return n
+	}
+	report := func(epoch string) {
+		c.advance(time.Second)
+		require.NoError(t, p.Observe("a", telemetry.Snapshot{ObservedAt: c.now(), Running: telemetry.V(0), Epoch: epoch}))
+		c.advance(time.Second)
+	}
+	stored := prompt(t, 5, 6, 7)
+	report("1")
+	require.NoError(t, p.ApplyKV("a", prefix.Event{Kind: prefix.Cleared}))
+	require.NoError(t, p.ApplyKV("a", prefix.Event{Kind: prefix.Stored, Prefix: stored}))
+	report("2")
+	require.EqualValues(t, 48, cached(stored))
+	report("3")
+	require.Zero(t, cached(stored), "the event told of the restart before")
+}
