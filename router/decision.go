@@ -47,6 +47,8 @@ type Decision struct {
 	TieWindow float64 `json:"tie_window_ms"`
 	// MeanCached is the mean of the cached tokens of the pool's newest requests: what each of them shares with others.
 	MeanCached float64 `json:"mean_cached,omitempty"`
+	// MeanOutput is the mean output of the newest that have ended, tokens: after so many a slot of a full engine becomes free.
+	MeanOutput float64 `json:"mean_output,omitempty"`
 	// Considered and Excluded are the numbers of candidates that could and could not be chosen.
 	Considered int `json:"considered"`
 	Excluded   int `json:"excluded"`
@@ -118,6 +120,7 @@ func (p *Pool) look(v *View) {
 		v.match = v.match[:0]
 	}
 	v.mean, v.sharing = math.Float64frombits(p.mean.Load()), math.Float64frombits(p.sharing.Load())
+	v.outputs = p.outputs.value()
 	v.kinds, v.quotes = v.kinds[:0], v.quotes[:0]
 	for i := range v.set.kinds {
 		k := &v.set.kinds[i]
@@ -238,7 +241,7 @@ type verdict struct {
 	terms                score.Terms
 	age                  time.Duration
 	cached               int64
-	sharing              float64
+	sharing, outputs     float64
 	runnerUp             string
 	runnerUpTotal        float64
 	considered, excluded int32
@@ -257,7 +260,7 @@ type verdict struct {
 // verdict writes down the view's choice; with full, all candidates too.
 func (v *View) verdict(full bool) verdict {
 	d := verdict{
-		number: v.number, degraded: v.degraded, fault: v.fault, lifted: v.lifted, sharing: v.sharing,
+		number: v.number, degraded: v.degraded, fault: v.fault, lifted: v.lifted, sharing: v.sharing, outputs: v.outputs,
 		seed: v.seeding && v.at >= 0, considered: int32(v.choosable), excluded: int32(len(v.cands) - v.choosable),
 	}
 	if v.at >= 0 {
@@ -291,7 +294,7 @@ func (p *Pool) decision(d *verdict, id, incarnation string, at time.Time) Decisi
 		Number: d.number, At: at, Policy: p.cfg.Policy.Name(), Endpoint: id, Incarnation: incarnation, Degraded: d.degraded,
 		Probe: d.probe, Seed: d.seed, Waited: d.waited, PolicyFault: d.fault, AffinityLifted: d.lifted,
 		Freshness: d.freshness, Age: d.age, Cached: d.cached, Withheld: d.withheld, Terms: d.terms, RunnerUp: d.runnerUp,
-		RunnerUpTotal: d.runnerUpTotal, TieWindow: ms(p.cfg.TieWindow), MeanCached: d.sharing,
+		RunnerUpTotal: d.runnerUpTotal, TieWindow: ms(p.cfg.TieWindow), MeanCached: d.sharing, MeanOutput: d.outputs,
 		Considered: int(d.considered), Excluded: int(d.excluded), Candidates: d.candidates,
 	}
 	if d.shadow != nil {

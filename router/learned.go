@@ -117,3 +117,23 @@ func (m *adapterMemory) clear() {
 	defer m.mu.Unlock()
 	m.used.Store(nil)
 }
+
+// atomicMean is a runningMean that many write at once. The first figure is the mean of itself.
+type atomicMean struct{ bits atomic.Uint64 }
+
+func (m *atomicMean) learn(tokens float64) {
+	for {
+		old := m.bits.Load()
+		mean := math.Float64frombits(old)
+		if old == 0 {
+			mean = tokens
+		}
+		mean += (tokens - mean) / meanMemory
+		if m.bits.CompareAndSwap(old, math.Float64bits(mean)) {
+			return
+		}
+	}
+}
+
+// value is the mean; 0 = nothing learned yet.
+func (m *atomicMean) value() float64 { return math.Float64frombits(m.bits.Load()) }

@@ -212,6 +212,9 @@ func (l *Lease) end(out Outcome) {
 	default:
 		e.completed.Add(1)
 		e.refused.clear(l.began)
+		if n := max(out.Usage.OutputTokens, l.tokens.Load()); n > 0 {
+			p.outputs.learn(float64(n))
+		}
 	}
 	if e.limiter != nil && out.Cause == Completed {
 		e.limiter.serve(out.Usage.OutputTokens - l.tokens.Load())

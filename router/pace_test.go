@@ -1,6 +1,7 @@
 package router_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -103,4 +104,41 @@ func TestRestartAfterItsEvents(t *testing.T) {
 	require.EqualValues(t, 48, cached(stored))
 	report("3")
 	require.Zero(t, cached(stored), "the event told of the restart before")
+}
+
+// Where an engine runs as many requests as it can, those beyond have to wait for a slot: by the outputs that the pool has seen.
+func TestFullSlotsAreWaitedFor(t *testing.T) {
+	c := newClock()
+	p, err := router.New(router.Config{Now: c.now})
+	require.NoError(t, err)
+	profile := flat
+	profile.MaxRunning = 4
+	require.NoError(t, p.SetEndpoints([]router.Endpoint{{ID: "a", Profile: profile}}))
+	busy(t, p, c, "a", 4, 0)
+	require.Zero(t, candidate(t, scored(t, p, router.Request{PromptTokens: 10}), "a").Terms.Queue, "no output is known yet")
+	for _, x := range []struct {
+		cause  string
+		tokens int64
+		want   float64
+	}{{"done", 100, 100}, {"cancelled", 900, 100}, {"failed", 900, 100}, {"done", 0, 100}, {"done", 420, 110}} {
+		l := mustReserve(t, p, router.Request{PromptTokens: 10})
+		switch x.cause {
+		case "done":
+			l.Done(router.Usage{OutputTokens: x.tokens})
+		case "failed":
+			l.Progress(int(x.tokens))
+			l.Fail(errors.New("broken"))
+		default:
+			l.Progress(int(x.tokens))
+			l.Cancel()
+		}
+		require.InDelta(t, x.want, scored(t, p, router.Request{PromptTokens: 10}).MeanOutput, 1e-9, "%v", x)
+	}
+	c.advance(time.Second)
+	busy(t, p, c, "a", 3, 0)
+	require.Zero(t, candidate(t, scored(t, p, router.Request{PromptTokens: 10}), "a").Terms.Queue, "there is one")
+	c.advance(time.Second)
+	busy(t, p, c, "a", 4, 0)
+	a := candidate(t, scored(t, p, router.Request{PromptTokens: 10}), "a")
+	require.InDelta(t, 110*profile.TokenMS(4, a.Load.KV+a.Load.Shared)/4, a.Terms.Queue, 1e-6, "a fourth of a request's time")
 }

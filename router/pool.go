@@ -53,6 +53,10 @@ type Pool struct {
 	sharing atomic.Uint64 // likewise of the cached part of prompts
 	mean    atomic.Uint64 // published mean of prompts, bits of a float64; rarely written
 
+	_ [64]byte // what every end of a lease writes likewise
+
+	outputs atomicMean // of outputs, tokens
+
 	_ [64]byte // what every decision writes does not share a cache line with what every decision reads
 
 	// decide is held while a lease is granted: choosing and reserving are one step. Leases end, and snapshots arrive,

@@ -62,6 +62,7 @@ type View struct {
 	plain     bool           // no exclusions and no adapter: most endpoints can be read in one go
 	replicas  float64
 	sharing   float64 // cached tokens of a request, mean
+	outputs   float64 // likewise its output
 	mean      float64 // prompt length where only a count of waiting requests is known, tokens
 
 	at    int  // the choice, -1 = nobody
@@ -372,7 +373,7 @@ func (v *View) price(i int, withheld bool) {
 	if !withheld && (c.aged || c.freshness == telemetry.Fresh) {
 		cached = float64(c.cached)
 	}
-	c.load.Shared = float64(v.sharing * c.load.Requests)
+	c.load.Shared, c.load.Output = float64(v.sharing*c.load.Requests), v.outputs
 	v.queue[i], v.own[i], v.total[i] = v.quotes[c.kind].Totals(&c.load, cached, c.adapter, uncertainty)
 	v.flags[i] |= isCosted
 }

@@ -80,6 +80,26 @@ func TestProfiles(t *testing.T) {
 	require.ErrorContains(t, err, "Profile.KVCapacity = -2")
 }
 
+func TestFullEngineIsWaitedFor(t *testing.T) {
+	p, err := score.FromRates(8000, 20)
+	require.NoError(t, err)
+	p.MaxRunning = 4
+	queue := func(requests, output float64) float64 {
+		got := terms(p, score.Load{Requests: requests, PendingPrefill: 800, KV: 1000, Shared: 500, Output: output},
+			score.Freshness{Class: telemetry.Fresh}, score.Request{Prompt: 4000, Output: 7}, score.Match{})
+		require.InDelta(t, got.Queue, got.Wait/10, 1e-9)
+		return got.Queue
+	}
+	require.InDelta(t, 100, queue(3, 200), 1e-9, "the last slot")
+	turn := 200 * p.TokenMS(4, 1500)
+	require.InDelta(t, 100+turn/4, queue(4, 200), 1e-6, "one of four has to end")
+	require.InDelta(t, 100+turn, queue(7, 200), 1e-6, "all four have to")
+	require.InDelta(t, 100, queue(7, 0), 1e-9, "not known how long they take")
+	require.InDelta(t, 100, queue(7, -5), 1e-9)
+	p.MaxRunning = 0
+	require.InDelta(t, 100, queue(7, 200), 1e-9, "not known how many there are")
+}
+
 func TestWeightsZeroIsDefaultAndNegativeIsOff(t *testing.T) {
 	w := score.Weights{Displacement: -7}.WithDefaults()
 	require.Equal(t, w, w.WithDefaults())

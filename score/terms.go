@@ -45,6 +45,9 @@ type Load struct {
 	// Shared is the number of context tokens beyond KV that decodes there read: prefixes that several requests have in common take
 	// memory once, but each of them reads it.
 	Shared float64 `json:"shared,omitempty"`
+	// Output is the mean output of the requests there, tokens: by it, full slots become free. 0 = not known, and no slot is
+	// taken to be waited for.
+	Output float64 `json:"output,omitempty"`
 	// KV is the memory in use, tokens.
 	KV float64
 	// KVCapacity is the size of that memory, tokens; 0 = unknown, then KVShare says how full it is.
@@ -63,7 +66,8 @@ type Freshness struct {
 
 // Terms are the costs of one candidate, each in ms, finite and, but for Policy, not negative. A Terms is a plain value.
 type Terms struct {
-	// Queue is the predicted time of the prefill work pending there.
+	// Queue is the predicted time of the prefill work pending there, and where the engine runs as many requests as it can at once,
+	// that until one of its slots is free.
 	Queue float64 `json:"queue"`
 	// Prefill is the predicted time of the request's own uncached tokens.
 	Prefill float64 `json:"prefill"`
@@ -260,11 +264,21 @@ func (q *Quote) kvShare(l *Load, kv float64) float64 {
 	return min(clamp(l.KVShare), 1)
 }
 
+// slotWait is how long the request waits until it is among those that the engine runs at once: as many of those before it as are
+// too many have to end, and one of a full batch ends after each mean output divided by their number.
+func (q *Quote) slotWait(l *Load, batch, kv float64) float64 {
+	ahead := batch + 1 - q.maxRunning
+	if ahead <= 0 {
+		return 0
+	}
+	return float64(ahead / q.maxRunning * float64(clamp(l.Output)*q.p.TokenMS(q.maxRunning, kv+clamp(l.Shared))))
+}
+
 // Terms computes the cost of one candidate into t. Every product is rounded before it is added, here and in Totals, so that no
 // processor fuses the two into one operation and comes to another last bit.
 func (q *Quote) Terms(l *Load, f Freshness, mt Match, t *Terms) {
 	batch, kv := clamp(l.Requests), clamp(l.KV)
-	t.Queue = float64(clamp(l.PendingPrefill) * q.p.PrefillToken)
+	t.Queue = float64(clamp(l.PendingPrefill)*q.p.PrefillToken) + q.slotWait(l, batch, kv)
 	t.Prefill, t.Saved = q.cold, 0
 	if mt.Cached > 0 && mt.counts(f) {
 		cached := min(mt.Cached, q.prompt)
@@ -300,6 +314,7 @@ func (q *Quote) Totals(l *Load, cached, adapterNeeded, uncertainty float64) (que
 	running := batch + 1
 	if running > q.maxRunning {
 		running = q.maxRunning
+		queue += q.slotWait(l, batch, kv)
 	}
 	own = queue + prefill + (q.decode + float64(q.decodeSequence*running) + float64(q.decodeKV*(kv+clamp(l.Shared))))
 	wait := queue
