@@ -29,10 +29,10 @@ type circuit struct {
 // burst is for how long the failures of leases that were under way at a failure count as that one.
 const burst = 100 * time.Millisecond
 
-// record takes the outcome of a lease that was dispatched at that time.
-func (c *circuit) record(cfg *Circuit, now, dispatched int64, probe, failed bool) {
+// record takes the outcome of a lease that was dispatched at that time, and reports whether it has opened the circuit.
+func (c *circuit) record(cfg *Circuit, now, dispatched int64, probe, failed bool) (opened bool) {
 	if !failed && c.clean.Load() {
-		return
+		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -46,19 +46,20 @@ func (c *circuit) record(cfg *Circuit, now, dispatched int64, probe, failed bool
 		case failed:
 			c.openFor = max(min(c.openFor, int64(cfg.MaxOpenFor)/2)*2, int64(cfg.OpenFor))
 			c.openLocked(now)
+			opened = true
 		default:
 			c.row, c.window, c.seen, c.openFor = 0, 0, 0, 0
 			c.until.Store(0)
 		}
-		return
+		return opened
 	}
 	if dispatched < c.openedAt { // outlived an opening that has closed since
-		return
+		return false
 	}
 	if failed {
 		// A process that dies takes all that it serves along: those are one failure, not many.
 		if c.row > 0 && dispatched < c.failedAt && now-c.failedAt < int64(burst) {
-			return
+			return false
 		}
 		c.failedAt = now
 	}
@@ -74,7 +75,9 @@ func (c *circuit) record(cfg *Circuit, now, dispatched int64, probe, failed bool
 	if cfg.Failures > 0 && c.row >= cfg.Failures || cfg.Window > 0 && c.seen == cfg.Window && 2*failures >= cfg.Window && failed {
 		c.openFor = int64(cfg.OpenFor)
 		c.openLocked(now)
+		return true
 	}
+	return false
 }
 
 // restarted tells that the engine has been started anew: what has failed before says nothing of it. An open circuit lets a probe

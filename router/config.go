@@ -181,7 +181,8 @@ type Queue struct {
 
 // Circuit configures the circuit breaker of each endpoint. Cancellations never count, and neither does what was dispatched before a
 // restart of the engine: when telemetry shows one, an open circuit lets a probe through at once. Requests that were under way when one
-// failed, and fail within 100 ms after it, count as that one: a process that dies takes all it serves along. A Circuit is a plain value.
+// failed, and fail within 100 ms after it, count as that one: a process that dies takes all it serves along. With each opening the
+// prefixes that the endpoint was taken to hold are forgotten, unless its own events tell them. A Circuit is a plain value.
 type Circuit struct {
 	// Failures in a row that open it. Default 5.
 	Failures int

@@ -230,7 +230,12 @@ func (l *Lease) end(out Outcome) {
 	p.shares.give(l, now)
 	probe := l.half.Swap(false)
 	if out.Cause == Completed || out.Cause == Failed || probe && out.Cause == Refused { // who refuses is alive
-		e.circuit.record(&p.cfg.Circuit, now, l.began, probe, out.Cause == Failed)
+		if e.circuit.record(&p.cfg.Circuit, now, l.began, probe, out.Cause == Failed) && !p.index.Exact(e.holder) {
+			// Most that fail in such a way come back as a new process. What is cached there is learned again from what it serves.
+			p.index.Clear(e.holder)
+			e.adapters.clear()
+			e.cleared.Store(now)
+		}
 	}
 	if probe {
 		e.probing.Add(-1)

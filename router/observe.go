@@ -76,7 +76,7 @@ func (p *Pool) report(l *live, s telemetry.Snapshot, answered *reserve.Lease) te
 	if res.EpochChanged {
 		// The engine has restarted in place: its cache is empty, and no later snapshot can contain what was sent before.
 		p.counters.epochs.Add(1)
-		// Unless an event has told so since the report before: then others have told since what the new process has cached.
+		// Unless that has been done since the report before: what is known now is of the new process.
 		if at := l.cleared.Load(); at == 0 || at <= l.pace.last {
 			p.index.Clear(l.holder)
 		}

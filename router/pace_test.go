@@ -142,3 +142,45 @@ func TestFullSlotsAreWaitedFor(t *testing.T) {
 	a := candidate(t, scored(t, p, router.Request{PromptTokens: 10}), "a")
 	require.InDelta(t, 110*profile.TokenMS(4, a.Load.KV+a.Load.Shared)/4, a.Terms.Queue, 1e-6, "a fourth of a request's time")
 }
+
+// Where failures open the circuit, what is routed to the endpoint later is not taken to find what was cached before: most come back as
+// a new process, long before a report tells of it. What its own events have told stays.
+func TestOpeningForgetsPrefixes(t *testing.T) {
+	for _, exact := range []bool{false, true} {
+		c := newClock()
+		p := newPool(t, c, router.Config{}, "a")
+		cached := func(q prefix.Sequence) int64 {
+			n, err := p.Cached("a", q)
+			require.NoError(t, err)
+			return n
+		}
+		before, after := prompt(t, 1, 2), prompt(t, 5, 6, 7)
+		report := func(epoch string) {
+			require.NoError(t, p.Observe("a", telemetry.Snapshot{ObservedAt: c.now(), Running: telemetry.V(0), Epoch: epoch}))
+			c.advance(100 * time.Millisecond)
+		}
+		report("1")
+		mustReserve(t, p, router.Request{Prefix: before}).Done(router.Usage{})
+		if exact {
+			require.NoError(t, p.ApplyKV("a", prefix.Event{Kind: prefix.Stored, Prefix: before}))
+		}
+		for range 5 {
+			require.EqualValues(t, 32, cached(before))
+			mustReserve(t, p, router.Request{PromptTokens: 10}).Fail(errors.New("refused"))
+		}
+		if exact {
+			require.EqualValues(t, 32, cached(before))
+			continue
+		}
+		require.Zero(t, cached(before))
+		c.advance(time.Second)
+		l := mustReserve(t, p, router.Request{Prefix: after}) // the probe
+		l.FirstToken()
+		l.Done(router.Usage{})
+		require.EqualValues(t, 48, cached(after))
+		report("2")
+		require.EqualValues(t, 48, cached(after), "of the new process already")
+		report("3")
+		require.Zero(t, cached(after))
+	}
+}

@@ -90,6 +90,7 @@ type twinEndpoint struct {
 	seen     []time.Time   // times of its reports
 	interval time.Duration // after which it says to report again
 	failedAt time.Time     // newest failure that counts
+	cleared  time.Time     // when its prompts were forgotten, other than by a restart
 }
 
 func newTwin(cfg router.Config, now func() time.Time) *twin {
@@ -169,7 +170,9 @@ func (w *twin) observe(id string, s telemetry.Snapshot) (dropped bool) {
 			if !e.asleep.at.After(at) {
 				e.asleep.yes, e.asleep.at = false, time.Time{}
 			}
-			e.prompts, took = nil, true
+			if took = true; e.cleared.IsZero() || len(e.seen) > 0 && !e.cleared.After(e.seen[len(e.seen)-1]) {
+				e.prompts = nil
+			}
 			e.outcomes, e.openFor, e.until = nil, 0, now
 			if at.After(e.openedAt) {
 				e.openedAt = at
@@ -611,6 +614,7 @@ func (e *twinEndpoint) outcome(w *twin, l *twinLease, failed bool) {
 	}
 	trip := func(d time.Duration) {
 		e.open, e.openFor, e.openedAt, e.until = true, d, w.now(), w.now().Add(d)
+		e.prompts, e.cleared = nil, w.now()
 	}
 	if e.open {
 		switch {
