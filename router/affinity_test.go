@@ -152,12 +152,45 @@ func TestNoAffinityFromWhatIsNotFresh(t *testing.T) {
 		l.Cancel()
 		require.NoError(t, p.Drain("b"))
 		d := scored(t, p, req)
-		require.Equal(t, router.NoReason, candidate(t, d, "a").Withheld, "no other is known better")
-		require.Equal(t, 1600.0, d.Terms.Saved)
+		if class == telemetry.Aging {
+			require.Equal(t, router.NoReason, candidate(t, d, "a").Withheld, "no other is known better")
+			require.Equal(t, 1600.0, d.Terms.Saved)
+		} else {
+			require.Equal(t, router.WithheldNotFresh, candidate(t, d, "a").Withheld, "of what is stale nothing is known")
+			require.Zero(t, d.Terms.Saved)
+		}
 		require.NoError(t, p.Ready("b"))
 		a = candidate(t, scored(t, p, req), "a")
 		require.Equal(t, router.WithheldNotFresh, a.Withheld)
 		require.Zero(t, a.Terms.Saved, "and back")
+	}
+}
+
+// An engine that has not been heard of for a minute is not known as well as those that are aging.
+func TestStaleHolderBesideAging(t *testing.T) {
+	p, c, req := warm(t, router.Config{})
+	c.advance(time.Minute)
+	idle(t, p, c, "b")
+	c.advance(76 * time.Second) // b has reported twice in a minute
+	d := scored(t, p, req)
+	require.Equal(t, "b", d.Endpoint)
+	require.Less(t, candidate(t, d, "b").Terms.Uncertainty, candidate(t, d, "a").Terms.Uncertainty)
+	require.Equal(t, telemetry.Aging, candidate(t, d, "b").Freshness)
+	require.Equal(t, router.WithheldNotFresh, candidate(t, d, "a").Withheld)
+}
+
+// Whether affinity counts is settled before deadlines are, on a new view as on one that has seen other requests.
+func TestAgedAffinityMeetsADeadline(t *testing.T) {
+	for _, earlier := range []int{0, 1, 3} {
+		p, c, req := warm(t, router.Config{})
+		c.advance(3 * time.Second)
+		for range earlier {
+			scored(t, p, req)
+		}
+		req.Deadline = c.now().Add(800 * time.Millisecond) // the cold prompt would take twice that
+		d := scored(t, p, req)
+		require.Equal(t, "a", d.Endpoint)
+		require.Equal(t, router.MissesDeadline, candidate(t, d, "b").Excluded)
 	}
 }
 

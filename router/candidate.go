@@ -50,6 +50,8 @@ type Candidate struct {
 	// Freshness and Age are those of its load readings (running and waiting requests).
 	Freshness telemetry.Class `json:"freshness"`
 	Age       time.Duration   `json:"age_ns"`
+	// FreshFor is up to which age they are fresh: Freshness, or longer where it reports seldom.
+	FreshFor time.Duration `json:"fresh_for_ns,omitempty"`
 
 	// Own is what the pool's ledger holds there, before the decision.
 	Own reserve.Load `json:"own"`
@@ -69,7 +71,7 @@ type Candidate struct {
 	// computed from the larger of the pool's own part and the mean of those whose figure is without them.
 	KVOccupied bool `json:"kv_occupied,omitempty"`
 	// KVBooked is the number of requests whose memory KV counts as the ledger books it, with all of the prompt, less those taken off
-	// it so. The cost counts the prefixes that requests share once, as engines do: by Decision.MeanCached.
+	// it so. The cost counts the prefixes that requests share once, as engines do: by Decision.MeanShared.
 	KVBooked float64 `json:"kv_booked,omitempty"`
 	// KVCapacity is the size of the KV memory, tokens; 0 = unknown.
 	KVCapacity float64 `json:"kv_capacity"`
@@ -132,12 +134,15 @@ type cand struct {
 
 	value      [figures]float64 // reconciled
 	booked     float64          // requests whose memory value[figKV] counts as booked
+	kv         float64          // value[figKV] by its age, for load.KV
+	whole      float64          // likewise booked
 	waiting    float64          // estimate by which queue-only ranks
 	own        reserve.Load
 	unobserved int64
 	started    int64
 	lastChosen uint64
 	age        int64     // of the load readings, ns
+	freshFor   int64     // up to which age they are fresh, ns
 	rep        *reported // nil in a replay
 }
 
@@ -149,7 +154,6 @@ type memo struct {
 	changes uint64 // of the endpoint otherwise
 	now     int64
 	mean    float64 // length of a waiting prompt, where that was asked for
-	sharing float64
 }
 
 // The load figures of an endpoint.
@@ -190,7 +194,7 @@ func (c *cand) fresh() score.Freshness {
 	if c.due {
 		return score.Freshness{Class: telemetry.Aging}
 	}
-	return score.Freshness{Class: c.freshness, Age: time.Duration(c.age)}
+	return score.Freshness{Class: c.freshness, Age: time.Duration(c.age), FreshFor: time.Duration(c.freshFor)}
 }
 
 // match is what the cost model may count on.
@@ -213,7 +217,7 @@ func (v *View) export(i int, profile *score.Profile) Candidate {
 	*profile = *v.quotes[c.kind].Profile()
 	out := Candidate{
 		Excluded: c.excluded(), Withheld: c.withheld, Probe: c.half || c.due, HalfOpen: c.half, ProbeDue: c.due,
-		Freshness: c.freshness, Age: time.Duration(c.age),
+		Freshness: c.freshness, Age: time.Duration(c.age), FreshFor: time.Duration(c.freshFor),
 		Avoided: v.flags[i]&isAvoided != 0, Observed: v.flags[i]&isObserved != 0,
 		Own: c.own, OwnUnobserved: c.unobserved, OwnStarted: c.started, KVCapacity: c.load.KVCapacity, Cached: c.cached, AdapterNeeded: c.adapter,
 		LastChosen: c.lastChosen, Profile: profile, KVOccupied: c.occupied, KVBooked: c.booked, SeedSpent: c.spent, Limit: c.most,
@@ -254,7 +258,8 @@ func (v *View) restore(i int) {
 	*c = cand{
 		kind: i, own: r.Own, unobserved: r.OwnUnobserved, started: r.OwnStarted, lastChosen: r.LastChosen,
 		load: score.Load{KVCapacity: r.KVCapacity}, booked: r.KVBooked,
-		cached: r.Cached, adapter: r.AdapterNeeded, freshness: min(r.Freshness, telemetry.Fresh), age: int64(r.Age), half: r.HalfOpen,
+		cached: r.Cached, adapter: r.AdapterNeeded, half: r.HalfOpen,
+		freshness: min(r.Freshness, telemetry.Fresh), age: int64(r.Age), freshFor: int64(r.FreshFor),
 		due: r.ProbeDue, occupied: r.KVOccupied, spent: r.SeedSpent, most: r.Limit,
 	}
 	if r.Excluded < Probing {

@@ -102,7 +102,7 @@ type Freshness struct {
 
 // Bounds are the limits of pressure inside which a warm prefix counts. Outside any of them the candidate competes on its
 // cold cost, with the reason in the receipt; when every candidate is outside, affinity counts for all again. Beside a candidate with
-// fresh readings, those of others must be fresh, too; where nobody's are, affinity counts all the same.
+// fresh readings, those of others must be fresh, too; where all are aging, affinity counts all the same.
 // A Bounds is a plain value.
 type Bounds struct {
 	// MaxWaiting is the number of waiting requests, reported and just sent, up to which affinity counts. Default 128: how long they
@@ -181,8 +181,9 @@ type Queue struct {
 
 // Circuit configures the circuit breaker of each endpoint. Cancellations never count, and neither does what was dispatched before a
 // restart of the engine: when telemetry shows one, an open circuit lets a probe through at once. Requests that were under way when one
-// failed, and fail within 100 ms after it, count as that one: a process that dies takes all it serves along. With each opening the
-// prefixes that the endpoint was taken to hold are forgotten, unless its own events tell them. A Circuit is a plain value.
+// failed, and fail within 100 ms after it, before another succeeds, count as that one: a process that dies takes all it serves along.
+// With each opening the adapters and prefixes that the endpoint was taken to hold are forgotten, the latter unless its own events tell
+// them. A Circuit is a plain value.
 type Circuit struct {
 	// Failures in a row that open it. Default 5.
 	Failures int

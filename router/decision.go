@@ -45,8 +45,9 @@ type Decision struct {
 	RunnerUpTotal float64 `json:"runner_up_total,omitempty"`
 	// TieWindow in force, ms.
 	TieWindow float64 `json:"tie_window_ms"`
-	// MeanCached is the mean of the cached tokens of the pool's newest requests: what each of them shares with others.
-	MeanCached float64 `json:"mean_cached,omitempty"`
+	// MeanShared is how many tokens of its prompt a request shares with others on its engine, mean: what engines report less than
+	// the ledger has booked there.
+	MeanShared float64 `json:"mean_shared,omitempty"`
 	// MeanOutput is the mean output of the newest that have ended, tokens: after so many a slot of a full engine becomes free.
 	MeanOutput float64 `json:"mean_output,omitempty"`
 	// Considered and Excluded are the numbers of candidates that could and could not be chosen.
@@ -119,8 +120,7 @@ func (p *Pool) look(v *View) {
 	} else {
 		v.match = v.match[:0]
 	}
-	v.mean, v.sharing = math.Float64frombits(p.mean.Load()), math.Float64frombits(p.sharing.Load())
-	v.outputs = p.outputs.value()
+	v.mean, v.sharing, v.outputs = math.Float64frombits(p.mean.Load()), p.sharing.value(), p.outputs.value()
 	v.kinds, v.quotes = v.kinds[:0], v.quotes[:0]
 	for i := range v.set.kinds {
 		k := &v.set.kinds[i]
@@ -294,7 +294,7 @@ func (p *Pool) decision(d *verdict, id, incarnation string, at time.Time) Decisi
 		Number: d.number, At: at, Policy: p.cfg.Policy.Name(), Endpoint: id, Incarnation: incarnation, Degraded: d.degraded,
 		Probe: d.probe, Seed: d.seed, Waited: d.waited, PolicyFault: d.fault, AffinityLifted: d.lifted,
 		Freshness: d.freshness, Age: d.age, Cached: d.cached, Withheld: d.withheld, Terms: d.terms, RunnerUp: d.runnerUp,
-		RunnerUpTotal: d.runnerUpTotal, TieWindow: ms(p.cfg.TieWindow), MeanCached: d.sharing, MeanOutput: d.outputs,
+		RunnerUpTotal: d.runnerUpTotal, TieWindow: ms(p.cfg.TieWindow), MeanShared: d.sharing, MeanOutput: d.outputs,
 		Considered: int(d.considered), Excluded: int(d.excluded), Candidates: d.candidates,
 	}
 	if d.shadow != nil {

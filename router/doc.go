@@ -22,8 +22,8 @@
 //
 // Endpoints that cannot serve are left out, each with a [Reason]; then those at a cap. Of the rest every one gets a cost
 // in ms ([score.Terms]): the work that waits there, the request's own, and what it costs others. The [Policy] chooses;
-// [Pressure] takes the lowest total. A warm prefix saves the prefill time it avoids, as long as no other is known better and
-// inside its [Bounds].
+// [Pressure] takes the lowest total. A warm prefix saves the prefill time it avoids, as long as it is inside its
+// [Bounds], and no other is known better.
 //
 // Readings count by their age. They lose weight beside the pool's own ledger by exp(-age/Decay), except that a queue is never
 // taken to shrink faster than its engine can compute; aging ones carry a growing uncertainty and earn no affinity beside

@@ -120,6 +120,7 @@ type live struct {
 	adapters        adapterMemory
 	reporting       sync.Mutex   // held while a snapshot is taken
 	pace            pace         // guarded by reporting
+	heard           int64        // time of the newest report, ns; guarded by reporting
 	told            uint64       // version of the account at the last one; guarded by reporting
 	indexed         atomic.Int64 // the KV capacity that bounds the index, tokens; 0 = none
 }

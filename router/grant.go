@@ -169,9 +169,6 @@ func (p *Pool) grant(v *View, l *Lease, t time.Time) (bool, error) {
 	e.chosen.Add(1)
 	e.starting.Add(1)
 	p.log[n%grantLog] = int32(v.at)
-	if v.size.prompt > 0 && p.cached.learn(float64(v.size.prompt-l.account.Cost().Prefill)) {
-		p.sharing.Store(math.Float64bits(p.cached.published))
-	}
 	if v.size.prompt > 0 && p.prompts.learn(float64(l.account.Cost().Prefill)) {
 		p.mean.Store(math.Float64bits(p.prompts.published))
 	}

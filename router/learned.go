@@ -118,6 +118,32 @@ func (m *adapterMemory) clear() {
 	m.used.Store(nil)
 }
 
+// overlap learns how much of the memory that the ledger books an engine holds once for several requests: by what its reports lack.
+type overlap struct {
+	mu                sync.Mutex
+	lacking, requests float64       // means over reports, weighed by requests
+	perRequest        atomic.Uint64 // tokens, bits of a float64
+}
+
+// overlapMemory is about how many reports the means remember.
+const overlapMemory = 8
+
+func (o *overlap) learn(lacking, requests float64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.lacking += (lacking - o.lacking) / overlapMemory
+	o.requests += (requests - o.requests) / overlapMemory
+	if o.requests > 0 {
+		o.perRequest.Store(math.Float64bits(max(o.lacking/o.requests, 0)))
+	}
+}
+
+// value is how many tokens a request shares with others; 0 = nothing learned yet.
+func (o *overlap) value() float64 { return math.Float64frombits(o.perRequest.Load()) }
+
+// longest is the length of an output from which more is taken for a mistake, tokens.
+const longest = 1 << 17
+
 // atomicMean is a runningMean that many write at once. The first figure is the mean of itself.
 type atomicMean struct{ bits atomic.Uint64 }
 

@@ -172,6 +172,16 @@ func (l *Lease) alive(now int64) {
 	}
 }
 
+// forget drops what an endpoint was taken to hold whose circuit has just opened: most that fail in such a way come back as a new
+// process. It is learned again from what is served there.
+func (p *Pool) forget(e *live, now int64) {
+	e.adapters.clear()
+	if !p.index.Exact(e.holder) { // its events will tell
+		p.index.Clear(e.holder)
+		e.cleared.Store(max(now, 1))
+	}
+}
+
 // Done ends the lease: the stream came to its end.
 func (l *Lease) Done(u Usage) { l.end(Outcome{Usage: u}) }
 
@@ -213,7 +223,7 @@ func (l *Lease) end(out Outcome) {
 		e.completed.Add(1)
 		e.refused.clear(l.began)
 		if n := max(out.Usage.OutputTokens, l.tokens.Load()); n > 0 {
-			p.outputs.learn(float64(n))
+			p.outputs.learn(float64(min(n, longest)))
 		}
 	}
 	if e.limiter != nil && out.Cause == Completed {
@@ -230,11 +240,8 @@ func (l *Lease) end(out Outcome) {
 	p.shares.give(l, now)
 	probe := l.half.Swap(false)
 	if out.Cause == Completed || out.Cause == Failed || probe && out.Cause == Refused { // who refuses is alive
-		if e.circuit.record(&p.cfg.Circuit, now, l.began, probe, out.Cause == Failed) && !p.index.Exact(e.holder) {
-			// Most that fail in such a way come back as a new process. What is cached there is learned again from what it serves.
-			p.index.Clear(e.holder)
-			e.adapters.clear()
-			e.cleared.Store(now)
+		if e.circuit.record(&p.cfg.Circuit, now, l.began, probe, out.Cause == Failed) {
+			p.forget(e, now)
 		}
 	}
 	if probe {

@@ -35,7 +35,7 @@ func (v *View) classOf(at, freshFor, staleAfter int64) telemetry.Class {
 func (v *View) read(i int) {
 	m := &v.set.list[i]
 	e, c := m.live, &v.cands[i]
-	key := memo{e.account.Version(), e.changes.Load(), v.now, c.memo.mean, v.sharing} // before what they tell the versions of
+	key := memo{e.account.Version(), e.changes.Load(), v.now, c.memo.mean} // before what they tell the versions of
 	if v.plain && c.memo == key && (key.mean == 0 || key.mean == v.mean) && v.recall(i, m, c) {
 		return
 	}
@@ -61,7 +61,7 @@ func (v *View) read(i int) {
 	kind := &v.set.kinds[m.kind]
 	c.own, c.unobserved, c.lastChosen = sums.Live, sums.Unobserved.Requests, e.grantNo.Load()
 	c.started = v.startedOf(m, c)
-	c.class, c.booked = [figures]telemetry.Class{}, 0
+	c.class, c.booked, c.aged = [figures]telemetry.Class{}, 0, false
 	c.barrier, c.cap, c.limit, c.withheld, c.half, c.due = NoReason, NoReason, NoReason, NoReason, false, false
 	c.occupied, c.most = rep.kvOccupied, e.limitOf()
 	if c.load.KVCapacity = rep.kvCapacity; c.load.KVCapacity == 0 {
@@ -76,7 +76,7 @@ func (v *View) read(i int) {
 		c.due = sums.Live.Requests == 0 && v.now-since >= int64(v.cfg.ProbeAfter)
 	}
 	load := rep.loadFigure()
-	c.freshness, c.age = c.class[load], age[load]
+	c.freshness, c.age, c.freshFor = c.class[load], age[load], rep.freshFor
 
 	var avoided bool
 	c.barrier, avoided = v.eligibility(c, m, rep)
@@ -149,14 +149,14 @@ func (v *View) readPlain(i int, m *member, c *cand, rep *reported, sums *reserve
 	c.started = v.startedOf(m, c)
 	c.value[figRequests], c.value[figWaiting], c.value[figPending], c.value[figKV] = requests, waiting, pending, kv
 	c.class = [figures]telemetry.Class{class, class, class, class}
-	c.freshness, c.age = class, age
+	c.freshness, c.age, c.freshFor = class, age, rep.freshFor
 	c.barrier, c.half, c.due, c.occupied = NoReason, false, false, false
 	c.waiting, c.adapter = waiting, 0
 	ownRequests, ownPending = float64(replicas*ownRequests), float64(replicas*ownPending)
 	ownKV := float64(replicas * float64(sums.Live.KV))
 	c.load.Requests = ownRequests + float64(weight*(requests-ownRequests))
 	c.load.PendingPrefill = drained(ownPending+float64(weight*(pending-ownPending)), pending, age, v.quotes[m.kind].Profile())
-	c.load.KV = v.unshared(ownKV+float64(weight*(kv-ownKV)), ownRequests+float64(weight*(c.booked-ownRequests)))
+	c.kv, c.whole = ownKV+float64(weight*(kv-ownKV)), ownRequests+float64(weight*(c.booked-ownRequests))
 	c.load.KVCapacity, c.load.KVShare = capacity, 0
 	if c.cap = NoReason; v.capped {
 		c.most = m.limitOf()
@@ -195,7 +195,8 @@ func (v *View) recall(i int, m *member, c *cand) bool {
 // pricePlain is what remains to be done for each request.
 func (v *View) pricePlain(i int, m *member, c *cand) {
 	c.limit, c.withheld = NoReason, NoReason
-	c.cached = v.cachedAt(m)
+	c.cached, c.aged = v.cachedAt(m), false
+	c.load.KV = v.unshared(c.kv, c.whole)
 	f := isEligible | isUsable | isObserved
 	if c.cached > 0 {
 		f |= isWarm

@@ -77,7 +77,7 @@ func (p *Pool) report(l *live, s telemetry.Snapshot, answered *reserve.Lease) te
 		// The engine has restarted in place: its cache is empty, and no later snapshot can contain what was sent before.
 		p.counters.epochs.Add(1)
 		// Unless that has been done since the report before: what is known now is of the new process.
-		if at := l.cleared.Load(); at == 0 || at <= l.pace.last {
+		if at := l.cleared.Load(); at == 0 || at <= l.heard {
 			p.index.Clear(l.holder)
 		}
 		l.adapters.clear()
@@ -88,7 +88,7 @@ func (p *Pool) report(l *live, s telemetry.Snapshot, answered *reserve.Lease) te
 	rep := digestState(state, p.since, p.cfg.Freshness.StaleAfter)
 	if rep.counted {
 		l.pace.report(rep.countsAt)
-		if s.Interval > 0 {
+		if s.Interval > 0 && (s.Running.Known() || s.Waiting.Known()) {
 			l.pace.told = int64(s.Interval)
 		}
 	}
@@ -101,11 +101,31 @@ func (p *Pool) report(l *live, s telemetry.Snapshot, answered *reserve.Lease) te
 		}
 		p.gate.observed(l, rep.countsAt)
 		l.account.ObserveAnswer(p.base.Add(time.Duration(rep.countsAt)), answered)
+		p.compare(l, rep)
 	}
+	l.heard = max(l.heard, p.since(observedAt))
 	l.told = l.account.Version()
 	l.changes.Add(1)
 	p.boundIndex(l, l.conf.Load().Profile.KVCapacity)
 	return res
+}
+
+// compare learns from a report how much of what the ledger has booked there the engine holds once for several requests.
+func (p *Pool) compare(l *live, rep *reported) {
+	capacity := rep.kvCapacity
+	if capacity == 0 {
+		capacity = float64(l.conf.Load().Profile.KVCapacity)
+	}
+	if !rep.known[figKV] || rep.at[figKV] != rep.countsAt || rep.kvOccupied || capacity == 0 {
+		return
+	}
+	sums := l.account.Sums()
+	held := sums.Live.KV - sums.Live.Prefill - sums.Live.Decode // what is computed of those that the report can contain
+	held -= sums.Unobserved.KV - sums.Unobserved.Prefill - sums.Unobserved.Decode
+	replicas := float64(p.cfg.Replicas)
+	if n := sums.Live.Requests - sums.Unobserved.Requests; n > 0 {
+		p.sharing.learn(replicas*float64(held)-rep.kvTokens(capacity), replicas*float64(n))
+	}
 }
 
 // ScrapeFailed tells that a poll of the endpoint failed. It is counted and never becomes a reading. An unknown ID is an
@@ -132,7 +152,7 @@ func (p *Pool) ApplyKV(id string, e prefix.Event) error {
 	}
 	p.index.Apply(l.holder, e)
 	if e.Kind == prefix.Cleared {
-		l.cleared.Store(p.since(p.cfg.Now()))
+		l.cleared.Store(max(p.since(p.cfg.Now()), 1))
 	}
 	return nil
 }

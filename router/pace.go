@@ -2,8 +2,8 @@ package router
 
 import "slices"
 
-// pace learns how often an endpoint reports: the median of the last three gaps between its reports, the lesser of two, or the only
-// one. Guarded by live.reporting.
+// pace learns how often an endpoint reports: the median of the last three gaps between its reports, or as long as there are fewer the
+// longest of them and of what the host says. Guarded by live.reporting.
 type pace struct {
 	seen bool
 	last int64 // time of the newest report, ns

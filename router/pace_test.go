@@ -2,6 +2,7 @@ package router_test
 
 import (
 	"errors"
+	"math"
 	"testing"
 	"time"
 
@@ -57,29 +58,60 @@ func TestGapsOutweighTheInterval(t *testing.T) {
 	require.Equal(t, telemetry.Aging, seen(t, p, "a").Freshness, "two and a half gaps of a second")
 }
 
-// A prefix that open requests share is in the engine's memory once; the ledger books it for each of them.
+// A prefix that open requests share is in the engine's memory once; the ledger books it for each of them. What reports lack tells.
 func TestSharedPrefixesCountOnce(t *testing.T) {
-	p, c, req := warm(t, router.Config{})
-	req.Exclude, req.ExcludeHard = []string{"b"}, true
-	for range 200 { // all but the first found their 1600 tokens
-		c.advance(10 * time.Second)
-		idle(t, p, c, "a", "b")
-		mustReserve(t, p, req).Done(router.Usage{})
+	for _, x := range []struct {
+		name               string
+		used, share, value float64
+		replicas           int
+	}{
+		{"shared by all", 1610, 1440, 1440, 1}, // ten of 1601 tokens, of which the engine holds 1610
+		{"shared by nobody", 16010, 0, 0, 1},
+		{"others are there too", 20_000, 0, 0, 1},
+		{"one of two gateways", 1620, 1520, 1520, 2}, // twice as many hold 32020
+		{"not known", -1, 0, 0, 1},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			p, c, req := warm(t, router.Config{Replicas: x.replicas})
+			req.Exclude, req.ExcludeHard = []string{"b"}, true
+			for range 10 {
+				l := mustReserve(t, p, req)
+				l.FirstToken()
+				l.Progress(1)
+			}
+			c.advance(time.Second)
+			s := telemetry.Snapshot{Running: telemetry.V(10), Waiting: telemetry.V(0), KVCapacity: telemetry.V(float64(flat.KVCapacity))}
+			if x.used >= 0 {
+				s.KVUsed = telemetry.V(x.used)
+			}
+			observe(t, p, c, "a", s)
+			before := candidate(t, scored(t, p, req), "a")
+			if x.used >= 0 {
+				require.Zero(t, before.KVBooked)
+			}
+			for range 5 {
+				mustReserve(t, p, req)
+			}
+			d := scored(t, p, req)
+			a := candidate(t, d, "a")
+			require.InDelta(t, x.value, d.MeanShared, 1e-6)
+			n := 5 * float64(x.replicas)
+			require.InDelta(t, n*x.value, a.Load.Shared-before.Load.Shared, 1e-6, "what they read beyond the engine's memory")
+			if x.used < 0 {
+				return
+			}
+			require.Equal(t, n, a.KVBooked)
+			require.InDelta(t, x.used+n*1601, a.KV.Value, 1e-6, "as booked")
+			require.InDelta(t, n*(1601-x.value), a.Load.KV-before.Load.KV, 1e-6, "what they add to it")
+
+			c.advance(700 * time.Millisecond) // the report loses weight, and the ledger takes its place
+			a = candidate(t, scored(t, p, req), "a")
+			w := math.Exp(-0.7)
+			own := 15 * float64(x.replicas)
+			want := own*1601 + w*(a.KV.Value-own*1601) - x.value*(own+w*(n-own))
+			require.InDelta(t, want, a.Load.KV, 1)
+		})
 	}
-	c.advance(10 * time.Second)
-	idle(t, p, c, "a", "b")
-	d := scored(t, p, req)
-	require.InEpsilon(t, 1600, d.MeanCached, 0.06)
-	before := candidate(t, d, "a")
-	require.Zero(t, before.KVBooked)
-	for range 10 {
-		mustReserve(t, p, req)
-	}
-	a := candidate(t, scored(t, p, req), "a")
-	require.Equal(t, 10.0, a.KVBooked)
-	require.InDelta(t, before.KV.Value+10*1601, a.KV.Value, 1e-6, "as booked")
-	require.InDelta(t, 10*(1601-d.MeanCached), a.Load.KV-before.Load.KV, 1e-6, "what they add to the engine's memory")
-	require.InDelta(t, 10*d.MeanCached, a.Load.Shared-before.Load.Shared, 1e-6, "and what they read beyond it")
 }
 
 // An event that tells of an empty cache may come before the report of the new process, and what it has cached since counts.
@@ -183,4 +215,30 @@ func TestOpeningForgetsPrefixes(t *testing.T) {
 		report("3")
 		require.Zero(t, cached(after))
 	}
+}
+
+// Departures after a report take the memory of a prefix off only as far as the engine frees it.
+func TestDepartedShare(t *testing.T) {
+	p, c, req := warm(t, router.Config{})
+	req.Exclude, req.ExcludeHard = []string{"b"}, true
+	var open []*router.Lease
+	for range 10 {
+		l := mustReserve(t, p, req)
+		l.FirstToken()
+		l.Progress(1)
+		open = append(open, l)
+	}
+	c.advance(time.Second)
+	observe(t, p, c, "a", telemetry.Snapshot{
+		Running: telemetry.V(10), Waiting: telemetry.V(0), KVUsed: telemetry.V(9000), KVCapacity: telemetry.V(float64(flat.KVCapacity)),
+	})
+	for _, l := range open[:4] {
+		l.Done(router.Usage{})
+	}
+	d := scored(t, p, req)
+	a := candidate(t, d, "a")
+	require.InDelta(t, 701, d.MeanShared, 1e-6)
+	require.Equal(t, -4.0, a.KVBooked)
+	require.InDelta(t, 9000-4*1601, a.KV.Value, 1e-6)
+	require.InDelta(t, 9000-4*(1601-701), a.Load.KV, 1e-6)
 }

@@ -50,12 +50,12 @@ type Pool struct {
 	// takes an endpoint out of the choice or changes it, so that no lease is granted on a view from before.
 	set     atomic.Pointer[endpointSet]
 	version atomic.Uint64
-	sharing atomic.Uint64 // likewise of the cached part of prompts
 	mean    atomic.Uint64 // published mean of prompts, bits of a float64; rarely written
 
-	_ [64]byte // what every end of a lease writes likewise
+	_ [64]byte // and neither does what is written by the end of every lease, and by reports
 
 	outputs atomicMean // of outputs, tokens
+	sharing overlap
 
 	_ [64]byte // what every decision writes does not share a cache line with what every decision reads
 
@@ -63,7 +63,6 @@ type Pool struct {
 	// without it.
 	decide  sync.Mutex
 	grants  atomic.Uint64   // leases granted; written under decide
-	cached  runningMean     // guarded by decide
 	prompts runningMean     // guarded by decide
 	log     [grantLog]int32 // places in the set of the newest grants, valid as long as version is the same
 

@@ -42,7 +42,7 @@ func Replay(r *Receipt, cfg Config) (Decision, error) {
 		sized:   score.Request{Prompt: float64(r.PromptTokens), Output: float64(r.OutputTokens), Adapter: r.Adapter},
 		session: r.Session, lead: r.Prefix, payer: r.Tenant, blocked: r.OverShare,
 		tenant: admission.Open{Requests: r.TenantOpen, Tokens: r.TenantTokens}, replicas: float64(cfg.Replicas),
-		sharing: r.MeanCached, outputs: r.MeanOutput,
+		sharing: r.MeanShared, outputs: r.MeanOutput,
 	}
 	if v.remaining = r.RemainingMS; v.remaining == 0 {
 		v.remaining = math.Inf(1)

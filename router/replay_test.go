@@ -64,6 +64,9 @@ func recordRun(t testing.TB, cfg router.Config, n int) ([]*router.Receipt, route
 		if r.IntN(20) == 0 {
 			req.Deadline = c.now()
 		}
+		if r.IntN(15) == 0 {
+			req.Deadline = c.now().Add(time.Duration(r.Int64N(int64(4 * time.Second))))
+		}
 		if l, err := p.Reserve(context.Background(), req); err == nil {
 			open = append(open, l)
 		}

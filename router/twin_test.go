@@ -90,6 +90,7 @@ type twinEndpoint struct {
 	seen     []time.Time   // times of its reports
 	interval time.Duration // after which it says to report again
 	failedAt time.Time     // newest failure that counts
+	heard    time.Time     // time of the newest report
 	cleared  time.Time     // when its prompts were forgotten, other than by a restart
 }
 
@@ -170,7 +171,7 @@ func (w *twin) observe(id string, s telemetry.Snapshot) (dropped bool) {
 			if !e.asleep.at.After(at) {
 				e.asleep.yes, e.asleep.at = false, time.Time{}
 			}
-			if took = true; e.cleared.IsZero() || len(e.seen) > 0 && !e.cleared.After(e.seen[len(e.seen)-1]) {
+			if took = true; e.cleared.IsZero() || !e.cleared.After(e.heard) {
 				e.prompts = nil
 			}
 			e.outcomes, e.openFor, e.until = nil, 0, now
@@ -215,8 +216,11 @@ func (w *twin) observe(id string, s telemetry.Snapshot) (dropped bool) {
 		e.seen = append(e.seen, since)
 		e.account.observed = since
 	}
-	if _, _, _, since := w.inUse(e); !since.IsZero() && s.Interval > 0 {
+	if _, _, _, since := w.inUse(e); !since.IsZero() && s.Interval > 0 && (s.Running.Known() || s.Waiting.Known()) {
 		e.interval = s.Interval
+	}
+	if at.After(e.heard) {
+		e.heard = at
 	}
 	return false
 }

@@ -61,8 +61,8 @@ type View struct {
 	capped    bool           // endpoints have caps
 	plain     bool           // no exclusions and no adapter: most endpoints can be read in one go
 	replicas  float64
-	sharing   float64 // cached tokens of a request, mean
-	outputs   float64 // likewise its output
+	sharing   float64 // tokens that a request shares with others, mean
+	outputs   float64 // output of a request, mean
 	mean      float64 // prompt length where only a count of waiting requests is known, tokens
 
 	at    int  // the choice, -1 = nobody
@@ -381,6 +381,9 @@ func (v *View) price(i int, withheld bool) {
 // bound applies the pressure bounds on affinity, and the bound on what a request may give up for others.
 func (v *View) bound() {
 	v.lifted = false
+	if v.any&isWarm != 0 {
+		v.forgive()
+	}
 	if !math.IsInf(v.remaining, 1) {
 		v.dropLate()
 	}
@@ -407,7 +410,6 @@ func (v *View) bound() {
 
 // withhold takes the affinity from warm candidates that are outside their bounds, unless all candidates are.
 func (v *View) withhold() {
-	v.forgive()
 	least := math.Inf(1) // the shortest queue
 	for i, queue := range v.queue {
 		if v.Choosable(i) {
@@ -448,8 +450,8 @@ func (v *View) withhold() {
 	}
 }
 
-// forgive lets the affinity of candidates count whose readings are not fresh, if no candidate's are: where all are known equally
-// badly, diverting would only make misses.
+// forgive lets the affinity of aging candidates count, if no candidate's readings are fresh: where all are known equally badly,
+// diverting would only make misses.
 func (v *View) forgive() {
 	aged := true
 	for i := range v.cands {
@@ -460,13 +462,11 @@ func (v *View) forgive() {
 	}
 	for i, f := range v.flags {
 		c := &v.cands[i]
-		if f&isWarm == 0 || c.aged == (aged && c.freshness != telemetry.Fresh) {
-			continue
-		}
-		c.aged = !c.aged
-		if v.grade[i] != gradeOut {
-			v.price(i, false)
-			v.flags[i] &^= isCosted // the next look may find others fresh
+		if want := aged && c.freshness == telemetry.Aging; f&isWarm != 0 && c.aged != want {
+			c.aged = want
+			if f&isCosted != 0 || v.grade[i] != gradeOut {
+				v.price(i, false)
+			}
 		}
 	}
 }

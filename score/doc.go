@@ -5,7 +5,7 @@
 // [Load] says what is there already, a [Request] what would come, a [Freshness] how far the load can be believed. From
 // them a [Quote], one request priced for one profile by [Model.Quote], computes [Terms]:
 //
-//	Queue         predicted time of the prefill work that is pending there
+//	Queue         predicted time of the prefill work that is pending there, and until a slot is free on a full engine
 //	Prefill       predicted time of the request's own uncached tokens; Saved is what its cached tokens avoid
 //	Decode        expected output times the time per token at the projected batch and context
 //	Adapter       cold load of the adapter times the probability that it is needed

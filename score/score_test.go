@@ -48,6 +48,18 @@ func TestPrefillTimeFollowsThePassFormula(t *testing.T) {
 	require.InDelta(t, p.PrefillMS(1000, 0), p.PrefillMS(600, 0)+p.PrefillMS(400, 600), 1e-9)
 }
 
+func TestUncertaintyBeginsWhereFreshnessEnds(t *testing.T) {
+	m := score.NewModel(score.Weights{}, telemetry.Limits{})
+	at := func(age time.Duration) float64 {
+		return m.UncertaintyMS(score.Freshness{Class: telemetry.Aging, Age: age, FreshFor: 12 * time.Second})
+	}
+	require.Zero(t, at(12*time.Second))
+	require.InDelta(t, 200, at(13*time.Second), 1e-9, "without a step")
+	require.InDelta(t, 1600, at(20*time.Second), 1e-9)
+	require.InDelta(t, 1600, at(25*time.Second), 1e-9)
+	require.InDelta(t, 200, m.UncertaintyMS(score.Freshness{Class: telemetry.Aging, Age: 3 * time.Second, FreshFor: -1}), 1e-9)
+}
+
 func TestUncertaintyGrowsFromFreshToStale(t *testing.T) {
 	m := model()
 	at := func(c telemetry.Class, age time.Duration) float64 {

@@ -24,7 +24,7 @@ type Match struct {
 	Cached float64
 	// Withheld says that the cached tokens must not count, for instance because of pressure bounds.
 	Withheld bool
-	// AnyAge says that the cached tokens count although the load readings are not fresh: no other engine is known better.
+	// AnyAge says that the cached tokens count although the load readings are not fresh, for instance since those of no other are.
 	AnyAge bool
 	// AdapterNeeded is the probability that the adapter must be loaded, 0 (resident) to 1 (certainly cold).
 	AdapterNeeded float64
@@ -44,10 +44,10 @@ type Load struct {
 	PendingPrefill float64
 	// Shared is the number of context tokens beyond KV that decodes there read: prefixes that several requests have in common take
 	// memory once, but each of them reads it.
-	Shared float64 `json:"shared,omitempty"`
+	Shared float64 `json:",omitempty"`
 	// Output is the mean output of the requests there, tokens: by it, full slots become free. 0 = not known, and no slot is
 	// taken to be waited for.
-	Output float64 `json:"output,omitempty"`
+	Output float64 `json:",omitempty"`
 	// KV is the memory in use, tokens.
 	KV float64
 	// KVCapacity is the size of that memory, tokens; 0 = unknown, then KVShare says how full it is.
@@ -62,6 +62,8 @@ type Freshness struct {
 	Class telemetry.Class
 	// Age of the load readings; of no meaning when they are missing. A negative age counts as stale.
 	Age time.Duration
+	// FreshFor is the age up to which readings of this engine are fresh; 0 or less = that of the model.
+	FreshFor time.Duration
 }
 
 // Terms are the costs of one candidate, each in ms, finite and, but for Policy, not negative. A Terms is a plain value.
@@ -94,7 +96,7 @@ type Terms struct {
 
 // Native are the figures from which [Terms] are computed, each in its own unit. A Native is a plain value.
 type Native struct {
-	// PendingTokens is the figure of Queue, tokens.
+	// PendingTokens is the figure of Queue, tokens; the wait for a slot follows from Batch.
 	PendingTokens float64 `json:"pending_tokens"`
 	// UncachedTokens is the figure of Prefill and Displacement, tokens.
 	UncachedTokens float64 `json:"uncached_tokens"`
@@ -204,7 +206,11 @@ func (m *Model) UncertaintyMS(f Freshness) float64 {
 	case telemetry.Fresh:
 		return 0
 	case telemetry.Aging:
-		over := min(max(f.Age.Seconds()-m.freshFor, 0), m.staleAfter-m.freshFor)
+		freshFor := m.freshFor
+		if f.FreshFor > 0 {
+			freshFor = f.FreshFor.Seconds()
+		}
+		over := min(max(f.Age.Seconds()-freshFor, 0), m.staleAfter-m.freshFor)
 		return float64(m.w.Uncertainty * over)
 	}
 	return float64(m.w.Uncertainty * (m.staleAfter - m.freshFor))

@@ -14,7 +14,8 @@
 //  1. Own the clock, and pass it in. The package never asks for the time. Times need no monotonic part, so that a
 //     virtual clock works; it should not run through the zero time.Time, which stands for "the same as elsewhere".
 //  2. Stamp a poll with the time at which it was sent, not with the time of the answer: that is the earliest moment at
-//     which the figures can have held. Never stamp it with the engine's own clock.
+//     which the figures can have held. Never stamp it with the engine's own clock. Say in Interval how often it is polled: a
+//     router judges by it how old a reading becomes in good order.
 //  3. Report a failed poll with ScrapeError and hand in no snapshot for it. It must not become zeros.
 //  4. Use one Store for one incarnation of an endpoint and a new one for the next. A restart in place is noticed by the
 //     Epoch and clears the store by itself; the Result says so, since caches of the host's own are void too.

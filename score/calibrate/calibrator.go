@@ -153,7 +153,7 @@ func sampleOf(r *router.Receipt) (sample, *score.Profile, Left) {
 		loadKnown: r.Freshness >= telemetry.Aging,
 		prompt:    float64(r.PromptTokens), cached: min(float64(r.Cached), float64(r.PromptTokens)),
 		usedPrompt: float64(o.Usage.PromptTokens), usedCached: float64(o.Usage.CachedTokens),
-		pending: load.PendingPrefill, batch: load.Requests, kv: load.KV,
+		pending: load.PendingPrefill, batch: load.Requests, kv: load.KV + load.Shared,
 		first: o.FirstTokenMS, completion: o.CompletionMS, tokens: float64(o.Usage.OutputTokens),
 	}
 	if s.tokens == 0 { // what the host has counted may lag behind, and is all there is
@@ -169,6 +169,8 @@ func sampleOf(r *router.Receipt) (sample, *score.Profile, Left) {
 		return sample{}, nil, BadFigures
 	case r.Adapter && chosen.AdapterNeeded > negligible:
 		return sample{}, nil, ColdAdapter
+	case chosen.Profile.MaxRunning > 0 && load.Requests >= float64(chosen.Profile.MaxRunning):
+		return sample{}, nil, FullEngine
 	}
 	return s, chosen.Profile, Kept
 }

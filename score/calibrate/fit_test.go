@@ -378,6 +378,7 @@ func TestWhoIsLeftOut(t *testing.T) {
 		calibrate.NoFirstToken: func(r *router.Receipt) { r.Outcome.FirstTokenMS = 0 },
 		calibrate.BadFigures:   func(r *router.Receipt) { r.Outcome.CompletionMS = r.Outcome.FirstTokenMS - 1 },
 		calibrate.ColdAdapter:  func(r *router.Receipt) { r.Adapter, r.Candidates[1].AdapterNeeded = true, 0.5 },
+		calibrate.FullEngine:   func(r *router.Receipt) { r.Candidates[1].Load.Requests = float64(r.Candidates[1].Profile.MaxRunning) },
 		calibrate.LoadUnknown:  func(r *router.Receipt) { r.Freshness = telemetry.Stale },
 	} {
 		l := lab{truth: truth, believed: truth, change: change}

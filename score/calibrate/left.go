@@ -22,6 +22,8 @@ const (
 	NoFirstToken
 	// ColdAdapter: an adapter may have had to be loaded first, which takes a time of its own.
 	ColdAdapter
+	// FullEngine: it ran as many requests as it could, so that the time to the first token was that until one of them ended.
+	FullEngine
 	// BadFigures: a figure is negative, too large, or out of the order of time.
 	BadFigures
 	// LoadUnknown: the readings behind the load were stale or missing; see [Options].LoadUnknown.
@@ -34,7 +36,7 @@ const (
 
 var leftNames = [...]string{
 	Kept: "", NotEnded: "not-ended", NotCompleted: "not-completed", NoCandidate: "no-candidate", Probe: "probe", NoSize: "no-size",
-	NoFirstToken: "no-first-token", ColdAdapter: "cold-adapter",
+	NoFirstToken: "no-first-token", ColdAdapter: "cold-adapter", FullEngine: "full-engine",
 	BadFigures: "bad-figures", LoadUnknown: "load-unknown", Displaced: "displaced",
 }
 
