@@ -70,8 +70,8 @@ type Candidate struct {
 	// KVOccupied says that KV counts cached prefixes that can be evicted at once, too. It is then an upper bound: the cost is
 	// computed from the larger of the pool's own part and the mean of those whose figure is without them.
 	KVOccupied bool `json:"kv_occupied,omitempty"`
-	// KVBooked is the number of requests whose memory KV counts as the ledger books it, with all of the prompt, less those taken off
-	// it so. The cost counts the prefixes that requests share once, as engines do: by Decision.MeanShared.
+	// KVBooked is how many of these tokens are counted as the ledger books them, request by request; negative where more were taken off
+	// than added. The cost counts what requests share once, as engines do: by Decision.SharedPart.
 	KVBooked float64 `json:"kv_booked,omitempty"`
 	// KVCapacity is the size of the KV memory, tokens; 0 = unknown.
 	KVCapacity float64 `json:"kv_capacity"`
@@ -133,7 +133,7 @@ type cand struct {
 	adapter   float64 // probability of a load
 
 	value      [figures]float64 // reconciled
-	booked     float64          // requests whose memory value[figKV] counts as booked
+	booked     float64          // tokens of value[figKV] that are counted as booked
 	kv         float64          // value[figKV] by its age, for load.KV
 	whole      float64          // likewise booked
 	waiting    float64          // estimate by which queue-only ranks

@@ -102,7 +102,7 @@ type Freshness struct {
 
 // Bounds are the limits of pressure inside which a warm prefix counts. Outside any of them the candidate competes on its
 // cold cost, with the reason in the receipt; when every candidate is outside, affinity counts for all again. Beside a candidate with
-// fresh readings, those of others must be fresh, too; where all are aging, affinity counts all the same.
+// fresh readings, those of others must be fresh, too; where nobody's are, affinity for those that are aging counts.
 // A Bounds is a plain value.
 type Bounds struct {
 	// MaxWaiting is the number of waiting requests, reported and just sent, up to which affinity counts. Default 128: how long they

@@ -25,6 +25,11 @@ func (v *View) completion(i int) float64 {
 	return t.Queue + t.Prefill + t.Decode + t.Adapter
 }
 
+// misses says whether the candidate would miss the deadline.
+func (v *View) misses(i int) bool {
+	return !math.IsInf(v.remaining, 1) && v.completion(i) > v.remaining
+}
+
 // dropLate takes out the candidates on which the request is predicted to miss its deadline.
 func (v *View) dropLate() {
 	v.dropped = false
@@ -33,7 +38,7 @@ func (v *View) dropLate() {
 		if c.limit == MissesDeadline {
 			c.limit = NoReason // of an earlier look
 		}
-		if g == gradeOut || v.completion(i) <= v.remaining {
+		if g == gradeOut || !v.misses(i) {
 			continue
 		}
 		v.drop(i, MissesDeadline)

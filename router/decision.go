@@ -45,9 +45,9 @@ type Decision struct {
 	RunnerUpTotal float64 `json:"runner_up_total,omitempty"`
 	// TieWindow in force, ms.
 	TieWindow float64 `json:"tie_window_ms"`
-	// MeanShared is how many tokens of its prompt a request shares with others on its engine, mean: what engines report less than
-	// the ledger has booked there.
-	MeanShared float64 `json:"mean_shared,omitempty"`
+	// SharedPart is the part, 0 to 1, of the requests' context that engines hold once for several of them, as far as reports tell: what
+	// they have less than the ledger.
+	SharedPart float64 `json:"shared_part,omitempty"`
 	// MeanOutput is the mean output of the newest that have ended, tokens: after so many a slot of a full engine becomes free.
 	MeanOutput float64 `json:"mean_output,omitempty"`
 	// Considered and Excluded are the numbers of candidates that could and could not be chosen.
@@ -294,7 +294,7 @@ func (p *Pool) decision(d *verdict, id, incarnation string, at time.Time) Decisi
 		Number: d.number, At: at, Policy: p.cfg.Policy.Name(), Endpoint: id, Incarnation: incarnation, Degraded: d.degraded,
 		Probe: d.probe, Seed: d.seed, Waited: d.waited, PolicyFault: d.fault, AffinityLifted: d.lifted,
 		Freshness: d.freshness, Age: d.age, Cached: d.cached, Withheld: d.withheld, Terms: d.terms, RunnerUp: d.runnerUp,
-		RunnerUpTotal: d.runnerUpTotal, TieWindow: ms(p.cfg.TieWindow), MeanShared: d.sharing, MeanOutput: d.outputs,
+		RunnerUpTotal: d.runnerUpTotal, TieWindow: ms(p.cfg.TieWindow), SharedPart: d.sharing, MeanOutput: d.outputs,
 		Considered: int(d.considered), Excluded: int(d.excluded), Candidates: d.candidates,
 	}
 	if d.shadow != nil {

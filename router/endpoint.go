@@ -96,7 +96,7 @@ type live struct {
 	changes  atomic.Uint64 // counts changes of reported by two; odd while one is under way; starts at 2
 	probeAt  atomic.Int64  // when the last probe of a suspect endpoint ended, ns; 0 = never
 	readied  atomic.Int32
-	cleared  atomic.Int64 // when an event last told that its cache is empty, or its circuit opened, ns; 0 = never
+	cleared  atomic.Int64 // when an event last told that its cache is empty, or its circuit opened (not in exact mode), ns; 0 = never
 	starting atomic.Int64 // open leases that have not got their first token
 	probing  atomic.Int32 // open leases granted as probes of an open circuit and without a sign of life yet
 	probed   atomic.Int64 // when the last of them was granted, ns
@@ -120,7 +120,7 @@ type live struct {
 	adapters        adapterMemory
 	reporting       sync.Mutex   // held while a snapshot is taken
 	pace            pace         // guarded by reporting
-	heard           int64        // time of the newest report, ns; guarded by reporting
+	heard           int64        // time of the newest report with an epoch, ns; guarded by reporting
 	told            uint64       // version of the account at the last one; guarded by reporting
 	indexed         atomic.Int64 // the KV capacity that bounds the index, tokens; 0 = none
 }

@@ -118,28 +118,28 @@ func (m *adapterMemory) clear() {
 	m.used.Store(nil)
 }
 
-// overlap learns how much of the memory that the ledger books an engine holds once for several requests: by what its reports lack.
+// overlap learns how much of the memory that the ledger books engines hold once for several requests: by what their reports lack.
 type overlap struct {
-	mu                sync.Mutex
-	lacking, requests float64       // means over reports, weighed by requests
-	perRequest        atomic.Uint64 // tokens, bits of a float64
+	mu            sync.Mutex
+	lacking, held float64       // means over reports, tokens
+	part          atomic.Uint64 // of what is held, 0 to 1, bits of a float64
 }
 
 // overlapMemory is about how many reports the means remember.
-const overlapMemory = 8
+const overlapMemory = 64
 
-func (o *overlap) learn(lacking, requests float64) {
+func (o *overlap) learn(lacking, held float64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.lacking += (lacking - o.lacking) / overlapMemory
-	o.requests += (requests - o.requests) / overlapMemory
-	if o.requests > 0 {
-		o.perRequest.Store(math.Float64bits(max(o.lacking/o.requests, 0)))
+	o.held += (held - o.held) / overlapMemory
+	if o.held > 0 {
+		o.part.Store(math.Float64bits(min(max(o.lacking/o.held, 0), 1)))
 	}
 }
 
-// value is how many tokens a request shares with others; 0 = nothing learned yet.
-func (o *overlap) value() float64 { return math.Float64frombits(o.perRequest.Load()) }
+// value is the part that is shared; 0 = nothing learned yet.
+func (o *overlap) value() float64 { return math.Float64frombits(o.part.Load()) }
 
 // longest is the length of an output from which more is taken for a mistake, tokens.
 const longest = 1 << 17

@@ -138,8 +138,8 @@ func (v *View) readPlain(i int, m *member, c *cand, rep *reported, sums *reserve
 	if pending < ownPending {
 		pending = ownPending
 	}
-	kv := rep.kvTokens(capacity) + float64(replicas*float64(sums.Unobserved.KV)) - float64(sums.Departed.KV)
-	c.booked = unseen - float64(sums.Departed.Requests)
+	kv := rep.kvTokens(capacity) + (float64(replicas*float64(sums.Unobserved.KV)) - float64(sums.Departed.KV))
+	c.booked = float64(replicas*contextOf(&sums.Unobserved)) - contextOf(&sums.Departed)
 	if own := float64(sums.Live.Prefill + sums.Live.Decode); kv < own {
 		kv, c.booked = own, 0
 	}
@@ -156,7 +156,9 @@ func (v *View) readPlain(i int, m *member, c *cand, rep *reported, sums *reserve
 	ownKV := float64(replicas * float64(sums.Live.KV))
 	c.load.Requests = ownRequests + float64(weight*(requests-ownRequests))
 	c.load.PendingPrefill = drained(ownPending+float64(weight*(pending-ownPending)), pending, age, v.quotes[m.kind].Profile())
-	c.kv, c.whole = ownKV+float64(weight*(kv-ownKV)), ownRequests+float64(weight*(c.booked-ownRequests))
+	c.kv = ownKV + float64(weight*(kv-ownKV))
+	ownContext := float64(replicas * contextOf(&sums.Live))
+	c.whole = ownContext + float64(weight*(c.booked-ownContext))
 	c.load.KVCapacity, c.load.KVShare = capacity, 0
 	if c.cap = NoReason; v.capped {
 		c.most = m.limitOf()
@@ -167,10 +169,13 @@ func (v *View) readPlain(i int, m *member, c *cand, rep *reported, sums *reserve
 	return true
 }
 
-// unshared takes off the memory of so many requests, as the ledger books it, what the engine holds once for several of them.
-func (v *View) unshared(kv, requests float64) float64 {
-	return max(kv-float64(v.sharing*requests), 0)
+// unshared takes off memory what the engine holds once for several requests, of as much of it as is counted as the ledger books it.
+func (v *View) unshared(kv, booked float64) float64 {
+	return max(kv-float64(v.sharing*booked), 0)
 }
+
+// contextOf is what requests read with each token, or will when their prompt is computed, tokens.
+func contextOf(l *reserve.Load) float64 { return float64(l.KV - l.Decode) }
 
 // startedOf is how many of the leases that no snapshot can contain have got their first token: they wait no more.
 func (v *View) startedOf(m *member, c *cand) int64 {
@@ -248,13 +253,13 @@ func (v *View) reconcile(c *cand, rep *reported, sums *reserve.Sums, age *[figur
 		kv = rep.kvTokens(c.load.KVCapacity)
 		// What is still to be computed will need its memory, whatever a lagging gauge says.
 		kv += float64(replicas*float64(sums.Unobserved.KV)) - float64(sums.Departed.KV)
-		c.booked = unseen - float64(sums.Departed.Requests)
+		c.booked = float64(replicas*contextOf(&sums.Unobserved)) - contextOf(&sums.Departed)
 		if own := float64(sums.Live.Prefill + sums.Live.Decode); kv < own {
 			kv, c.booked = own, 0
 		}
 		if rep.kvBehind { // it may lack leases that the counts contain: all of them are added
 			if all := rep.kvTokens(c.load.KVCapacity) + float64(replicas*float64(sums.Live.KV)); all > kv {
-				kv, c.booked = all, float64(replicas*float64(sums.Live.Requests))
+				kv, c.booked = all, float64(replicas*contextOf(&sums.Live))
 			}
 		}
 	}
@@ -364,7 +369,7 @@ func (v *View) settle(i int, c *cand, age *[figures]int64, suspect, observed, av
 	case c.class[figKV] < telemetry.Aging || c.occupied:
 		f |= isUnsure
 	case c.load.KVCapacity > 0:
-		kv, own := blend(figKV, float64(replicas*float64(c.own.KV))), float64(replicas*float64(c.own.Requests))
+		kv, own := blend(figKV, float64(replicas*float64(c.own.KV))), float64(replicas*contextOf(&c.own))
 		c.load.KV = v.unshared(kv, own+float64(weight*(c.booked-own)))
 	default:
 		c.load.KVShare = blend(figKV, 0)

@@ -87,8 +87,7 @@ func (p *Pool) report(l *live, s telemetry.Snapshot, answered *reserve.Lease) te
 	state := l.store.State()
 	rep := digestState(state, p.since, p.cfg.Freshness.StaleAfter)
 	if rep.counted {
-		l.pace.report(rep.countsAt)
-		if s.Interval > 0 && (s.Running.Known() || s.Waiting.Known()) {
+		if l.pace.report(rep.countsAt) && s.Interval > 0 {
 			l.pace.told = int64(s.Interval)
 		}
 	}
@@ -100,33 +99,42 @@ func (p *Pool) report(l *live, s telemetry.Snapshot, answered *reserve.Lease) te
 			answered = nil // the counts are those of another report
 		}
 		p.gate.observed(l, rep.countsAt)
-		l.account.ObserveAnswer(p.base.Add(time.Duration(rep.countsAt)), answered)
-		p.compare(l, rep)
+		if l.account.ObserveAnswer(p.base.Add(time.Duration(rep.countsAt)), answered) {
+			p.compare(l, rep)
+		}
 	}
-	l.heard = max(l.heard, p.since(observedAt))
+	if s.Epoch != "" {
+		l.heard = max(l.heard, p.since(observedAt))
+	}
 	l.told = l.account.Version()
 	l.changes.Add(1)
 	p.boundIndex(l, l.conf.Load().Profile.KVCapacity)
 	return res
 }
 
-// compare learns from a report how much of what the ledger has booked there the engine holds once for several requests.
+// compare learns from a report how much of what is computed of the requests in it, by the ledger, the engine holds once for several of
+// them. Requests that wait hold nothing yet, so that a report of such teaches nothing.
 func (p *Pool) compare(l *live, rep *reported) {
 	capacity := rep.kvCapacity
 	if capacity == 0 {
 		capacity = float64(l.conf.Load().Profile.KVCapacity)
 	}
-	if !rep.known[figKV] || rep.at[figKV] != rep.countsAt || rep.kvOccupied || capacity == 0 {
+	if rep.suspected || !rep.uniform || rep.kvOccupied || capacity == 0 ||
+		!rep.known[figRequests] || !rep.known[figWaiting] || !rep.known[figKV] || rep.value[figWaiting] > 0 {
 		return
 	}
-	sums := l.account.Sums()
-	held := sums.Live.KV - sums.Live.Prefill - sums.Live.Decode // what is computed of those that the report can contain
-	held -= sums.Unobserved.KV - sums.Unobserved.Prefill - sums.Unobserved.Decode
-	replicas := float64(p.cfg.Replicas)
-	if n := sums.Live.Requests - sums.Unobserved.Requests; n > 0 {
-		p.sharing.learn(replicas*float64(held)-rep.kvTokens(capacity), replicas*float64(n))
+	sums := l.account.Sums() // contained in the report are the live ones that are not unobserved, and what has departed since
+	n := float64(sums.Live.Requests - sums.Unobserved.Requests + sums.Departed.Requests)
+	held := float64(computed(&sums.Live) - computed(&sums.Unobserved) + computed(&sums.Departed))
+	if n <= 0 || held <= 0 || rep.value[figRequests] < n {
+		return
 	}
+	held *= rep.value[figRequests] / n // those of other gateways are taken to be like these
+	p.sharing.learn(held-rep.kvTokens(capacity), held)
 }
+
+// computed is the context of requests so far, tokens.
+func computed(l *reserve.Load) int64 { return l.KV - l.Prefill - l.Decode }
 
 // ScrapeFailed tells that a poll of the endpoint failed. It is counted and never becomes a reading. An unknown ID is an
 // error.

@@ -12,17 +12,18 @@ type pace struct {
 	told int64 // what the host says the gap will be, ns; 0 = nothing
 }
 
-// report takes the time of a report; one that is not newer than those before says nothing.
-func (p *pace) report(at int64) {
+// report takes the time of a report; one that is not newer than those before says nothing, and is reported as such.
+func (p *pace) report(at int64) bool {
 	switch {
 	case !p.seen:
 	case at <= p.last:
-		return
+		return false
 	default:
 		p.gaps[p.n%len(p.gaps)] = at - p.last
 		p.n++
 	}
 	p.seen, p.last = true, at
+	return true
 }
 
 // gap is the time between reports, ns; 0 = not known yet.

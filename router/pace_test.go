@@ -61,15 +61,18 @@ func TestGapsOutweighTheInterval(t *testing.T) {
 // A prefix that open requests share is in the engine's memory once; the ledger books it for each of them. What reports lack tells.
 func TestSharedPrefixesCountOnce(t *testing.T) {
 	for _, x := range []struct {
-		name               string
-		used, share, value float64
-		replicas           int
+		name                   string
+		running, waiting, used float64
+		replicas               int
+		want                   float64
 	}{
-		{"shared by all", 1610, 1440, 1440, 1}, // ten of 1601 tokens, of which the engine holds 1610
-		{"shared by nobody", 16010, 0, 0, 1},
-		{"others are there too", 20_000, 0, 0, 1},
-		{"one of two gateways", 1620, 1520, 1520, 2}, // twice as many hold 32020
-		{"not known", -1, 0, 0, 1},
+		{"shared by all", 10, 0, 1610, 1, 14400. / 16010}, // ten of 1601 tokens, of which the engine holds 1610
+		{"shared by nobody", 10, 0, 16010, 1, 0},
+		{"others are there too", 12, 0, 20_000, 1, 0},
+		{"others share it too", 20, 0, 1620, 2, 30400. / 32020},
+		{"some wait", 10, 1, 1610, 1, 0},        // and hold nothing
+		{"not all are in it", 9, 0, 1610, 1, 0}, // as after a restart
+		{"not known", 10, 0, -1, 1, 0},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			p, c, req := warm(t, router.Config{Replicas: x.replicas})
@@ -80,37 +83,67 @@ func TestSharedPrefixesCountOnce(t *testing.T) {
 				l.Progress(1)
 			}
 			c.advance(time.Second)
-			s := telemetry.Snapshot{Running: telemetry.V(10), Waiting: telemetry.V(0), KVCapacity: telemetry.V(float64(flat.KVCapacity))}
+			s := telemetry.Snapshot{
+				Running: telemetry.V(x.running), Waiting: telemetry.V(x.waiting), KVCapacity: telemetry.V(float64(flat.KVCapacity)),
+			}
 			if x.used >= 0 {
 				s.KVUsed = telemetry.V(x.used)
 			}
 			observe(t, p, c, "a", s)
 			before := candidate(t, scored(t, p, req), "a")
-			if x.used >= 0 {
-				require.Zero(t, before.KVBooked)
-			}
 			for range 5 {
 				mustReserve(t, p, req)
 			}
 			d := scored(t, p, req)
 			a := candidate(t, d, "a")
-			require.InDelta(t, x.value, d.MeanShared, 1e-6)
-			n := 5 * float64(x.replicas)
-			require.InDelta(t, n*x.value, a.Load.Shared-before.Load.Shared, 1e-6, "what they read beyond the engine's memory")
+			require.InDelta(t, x.want, d.SharedPart, 1e-9)
+			r := float64(x.replicas)
+			require.InDelta(t, x.want*r*(10*1601+5*1600), a.Load.Shared, 1e-6, "what they read beyond the engine's memory")
 			if x.used < 0 {
 				return
 			}
-			require.Equal(t, n, a.KVBooked)
-			require.InDelta(t, x.used+n*1601, a.KV.Value, 1e-6, "as booked")
-			require.InDelta(t, n*(1601-x.value), a.Load.KV-before.Load.KV, 1e-6, "what they add to it")
+			require.Zero(t, before.KVBooked)
+			require.Equal(t, r*5*1600, a.KVBooked)
+			require.InDelta(t, x.used+r*5*1601, a.KV.Value, 1e-6, "as booked")
+			require.InDelta(t, r*5*(1601-x.want*1600), a.Load.KV-before.Load.KV, 1e-6, "what they add to it")
 
 			c.advance(700 * time.Millisecond) // the report loses weight, and the ledger takes its place
 			a = candidate(t, scored(t, p, req), "a")
-			w := math.Exp(-0.7)
-			own := 15 * float64(x.replicas)
-			want := own*1601 + w*(a.KV.Value-own*1601) - x.value*(own+w*(n-own))
+			w, own := math.Exp(-0.7), r*(10*1601+5*1600)
+			want := r*15*1601 + w*(a.KV.Value-r*15*1601) - x.want*(own+w*(a.KVBooked-own))
 			require.InDelta(t, want, a.Load.KV, 1)
 		})
+	}
+}
+
+// What is told again, or with another figure, teaches nothing.
+func TestSharingIsLearnedOnce(t *testing.T) {
+	p, c, req := warm(t, router.Config{})
+	req.Exclude, req.ExcludeHard = []string{"b"}, true
+	var open []*router.Lease
+	for range 10 {
+		l := mustReserve(t, p, req)
+		l.FirstToken()
+		open = append(open, l)
+	}
+	c.advance(time.Second)
+	at := c.now()
+	report := telemetry.Snapshot{ObservedAt: at, Running: telemetry.V(10), Waiting: telemetry.V(0), KVUsed: telemetry.V(16000)}
+	c.advance(time.Second)
+	for _, l := range open[:5] {
+		l.Progress(1) // since
+	}
+	for _, l := range open[5:] {
+		l.Done(router.Usage{})
+	}
+	require.NoError(t, p.Observe("a", report))
+	require.Zero(t, scored(t, p, req).SharedPart, "all of it was there at the time of the report")
+	for range 3 {
+		c.advance(time.Second)
+		mustReserve(t, p, req).FirstToken()
+		require.NoError(t, p.Observe("a", telemetry.Snapshot{ObservedAt: c.now(), Asleep: telemetry.TriNo, Health: telemetry.HealthOK}))
+		require.NoError(t, p.Observe("a", report))
+		require.Zero(t, scored(t, p, req).SharedPart)
 	}
 }
 
@@ -237,8 +270,9 @@ func TestDepartedShare(t *testing.T) {
 	}
 	d := scored(t, p, req)
 	a := candidate(t, d, "a")
-	require.InDelta(t, 701, d.MeanShared, 1e-6)
-	require.Equal(t, -4.0, a.KVBooked)
+	part := 7010. / 16010
+	require.InDelta(t, part, d.SharedPart, 1e-9)
+	require.Equal(t, -4*1601.0, a.KVBooked)
 	require.InDelta(t, 9000-4*1601, a.KV.Value, 1e-6)
-	require.InDelta(t, 9000-4*(1601-701), a.Load.KV, 1e-6)
+	require.InDelta(t, 9000-4*1601*(1-part), a.Load.KV, 1e-6)
 }

@@ -52,12 +52,12 @@ type Pool struct {
 	version atomic.Uint64
 	mean    atomic.Uint64 // published mean of prompts, bits of a float64; rarely written
 
-	_ [64]byte // and neither does what is written by the end of every lease, and by reports
+	_ [64]byte // what every end of a lease and every report writes does not share a cache line with what every decision reads
 
 	outputs atomicMean // of outputs, tokens
 	sharing overlap
 
-	_ [64]byte // what every decision writes does not share a cache line with what every decision reads
+	_ [64]byte // and neither does what every decision writes
 
 	// decide is held while a lease is granted: choosing and reserving are one step. Leases end, and snapshots arrive,
 	// without it.

@@ -9,9 +9,9 @@ import (
 )
 
 // Replay decides a recorded request again, from what its receipt says of every candidate. With the configuration that
-// made the receipt the choice is the same; with another it shows what that one would have done. Ages, counters and the state of
-// circuits are taken from the receipt, not from cfg. The receipt must hold its candidates. A request that nobody can
-// serve gives a [*RejectError], as it would live.
+// made the receipt the choice is the same; with another it shows what that one would have done. Ages, up to which age readings are
+// fresh, counters and the state of circuits are taken from the receipt, not from cfg. The receipt must hold its candidates. A request
+// that nobody can serve gives a [*RejectError], as it would live.
 func Replay(r *Receipt, cfg Config) (Decision, error) {
 	switch {
 	case r == nil:
@@ -42,7 +42,7 @@ func Replay(r *Receipt, cfg Config) (Decision, error) {
 		sized:   score.Request{Prompt: float64(r.PromptTokens), Output: float64(r.OutputTokens), Adapter: r.Adapter},
 		session: r.Session, lead: r.Prefix, payer: r.Tenant, blocked: r.OverShare,
 		tenant: admission.Open{Requests: r.TenantOpen, Tokens: r.TenantTokens}, replicas: float64(cfg.Replicas),
-		sharing: r.MeanShared, outputs: r.MeanOutput,
+		sharing: r.SharedPart, outputs: r.MeanOutput,
 	}
 	if v.remaining = r.RemainingMS; v.remaining == 0 {
 		v.remaining = math.Inf(1)

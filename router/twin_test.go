@@ -215,11 +215,11 @@ func (w *twin) observe(id string, s telemetry.Snapshot) (dropped bool) {
 	if _, _, _, since := w.inUse(e); since.After(e.account.observed) {
 		e.seen = append(e.seen, since)
 		e.account.observed = since
+		if s.Interval > 0 {
+			e.interval = s.Interval
+		}
 	}
-	if _, _, _, since := w.inUse(e); !since.IsZero() && s.Interval > 0 && (s.Running.Known() || s.Waiting.Known()) {
-		e.interval = s.Interval
-	}
-	if at.After(e.heard) {
+	if at.After(e.heard) && s.Epoch != "" {
 		e.heard = at
 	}
 	return false

@@ -61,7 +61,7 @@ type View struct {
 	capped    bool           // endpoints have caps
 	plain     bool           // no exclusions and no adapter: most endpoints can be read in one go
 	replicas  float64
-	sharing   float64 // tokens that a request shares with others, mean
+	sharing   float64 // part of the requests' memory that is shared
 	outputs   float64 // output of a request, mean
 	mean      float64 // prompt length where only a count of waiting requests is known, tokens
 
@@ -357,7 +357,7 @@ func (v *View) substitute(c *cand, mean *means) {
 		return
 	}
 	if c.load.KVCapacity > 0 {
-		own := v.unshared(replicas*float64(c.own.KV), replicas*float64(c.own.Requests))
+		own := v.unshared(replicas*float64(c.own.KV), float64(replicas*contextOf(&c.own)))
 		c.load.KV = min(either(own, mean.kvShare*c.load.KVCapacity), most)
 	} else {
 		c.load.KVShare = min(either(0, mean.kvShare), most)
@@ -373,7 +373,7 @@ func (v *View) price(i int, withheld bool) {
 	if !withheld && (c.aged || c.freshness == telemetry.Fresh) {
 		cached = float64(c.cached)
 	}
-	c.load.Shared, c.load.Output = float64(v.sharing*c.load.Requests), v.outputs
+	c.load.Shared, c.load.Output = float64(v.sharing*float64(v.replicas*contextOf(&c.own))), v.outputs
 	v.queue[i], v.own[i], v.total[i] = v.quotes[c.kind].Totals(&c.load, cached, c.adapter, uncertainty)
 	v.flags[i] |= isCosted
 }
@@ -382,6 +382,9 @@ func (v *View) price(i int, withheld bool) {
 func (v *View) bound() {
 	v.lifted = false
 	if v.any&isWarm != 0 {
+		for i := range v.cands {
+			v.cands[i].withheld = NoReason // of an earlier look
+		}
 		v.forgive()
 	}
 	if !math.IsInf(v.remaining, 1) {
@@ -450,12 +453,12 @@ func (v *View) withhold() {
 	}
 }
 
-// forgive lets the affinity of aging candidates count, if no candidate's readings are fresh: where all are known equally badly,
-// diverting would only make misses.
+// forgive lets the affinity of aging candidates count, if nobody who can serve the request has fresh readings: where all are known
+// equally badly, diverting would only make misses.
 func (v *View) forgive() {
 	aged := true
 	for i := range v.cands {
-		if v.cands[i].freshness == telemetry.Fresh && v.Choosable(i) {
+		if v.cands[i].freshness == telemetry.Fresh && v.Choosable(i) && !v.misses(i) {
 			aged = false
 			break
 		}

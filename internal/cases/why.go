@@ -75,7 +75,7 @@ func withheld(r *router.Receipt, a *router.Candidate, b *router.Bounds, freshFor
 	case router.WithheldKV:
 		share := a.KV.Value
 		if a.KVCapacity > 0 {
-			share = (max(share-r.MeanShared*a.KVBooked, 0) + float64(r.PromptTokens+r.OutputTokens)) / a.KVCapacity
+			share = (max(share-r.SharedPart*a.KVBooked, 0) + float64(r.PromptTokens+r.OutputTokens)) / a.KVCapacity
 		}
 		return fmt.Sprintf("%s %.2f > %.2f", a.Withheld, share, b.MaxKV)
 	case router.WithheldQueueDelay:

@@ -169,7 +169,7 @@ func sampleOf(r *router.Receipt) (sample, *score.Profile, Left) {
 		return sample{}, nil, BadFigures
 	case r.Adapter && chosen.AdapterNeeded > negligible:
 		return sample{}, nil, ColdAdapter
-	case chosen.Profile.MaxRunning > 0 && load.Requests >= float64(chosen.Profile.MaxRunning):
+	case chosen.Profile.MaxRunning > 0 && load.Requests+1 > float64(chosen.Profile.MaxRunning):
 		return sample{}, nil, FullEngine
 	}
 	return s, chosen.Profile, Kept
