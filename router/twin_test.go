@@ -212,9 +212,12 @@ func (w *twin) observe(id string, s telemetry.Snapshot) (dropped bool) {
 	if !took {
 		return true
 	}
-	if _, _, _, since := w.inUse(e); since.After(e.account.observed) {
-		e.seen = append(e.seen, since)
+	_, _, _, since := w.inUse(e)
+	if since.After(e.account.observed) {
 		e.account.observed = since
+	}
+	if n := len(e.seen); !since.IsZero() && (n == 0 || since.After(e.seen[n-1])) { // also of one that was away, with its account
+		e.seen = append(e.seen, since)
 		if s.Interval > 0 {
 			e.interval = s.Interval
 		}
