@@ -125,7 +125,6 @@ type cand struct {
 	due       bool // suspect and due for a probe
 	occupied  bool // the KV figure is an upper bound
 	most      int  // requests by the adaptive limit; 0 = no limit
-	aged      bool // its affinity counts although its readings are not fresh
 	spent     bool // its gate lets no seed of the request's group through
 	freshness telemetry.Class
 	class     [figures]telemetry.Class
@@ -197,16 +196,16 @@ func (c *cand) fresh() score.Freshness {
 	return score.Freshness{Class: c.freshness, Age: time.Duration(c.age), FreshFor: time.Duration(c.freshFor)}
 }
 
-// match is what the cost model may count on.
-func (c *cand) match(withheld bool) score.Match {
-	return score.Match{Cached: float64(c.cached), Withheld: withheld, AnyAge: c.aged, AdapterNeeded: c.adapter}
+// matchOf is what the cost model may count on.
+func (v *View) matchOf(c *cand, withheld bool) score.Match {
+	return score.Match{Cached: float64(c.cached), Withheld: withheld, AnyAge: v.young(c), AdapterNeeded: c.adapter}
 }
 
 // termsOf are the terms of candidate i.
 func (v *View) termsOf(i int) score.Terms {
 	var t score.Terms
 	if c := &v.cands[i]; v.grade[i] != gradeOut {
-		v.quotes[c.kind].Terms(&c.load, c.fresh(), c.match(c.withheld.bound()), &t)
+		v.quotes[c.kind].Terms(&c.load, c.fresh(), v.matchOf(c, c.withheld.bound()), &t)
 	}
 	return t
 }
@@ -246,7 +245,7 @@ func (v *View) export(i int, profile *score.Profile) Candidate {
 	}
 	if v.grade[i] != gradeOut {
 		out.Load, out.Terms, out.Total, out.OwnCost = c.load, v.termsOf(i), v.total[i], v.own[i]
-		out.Native = v.quotes[c.kind].Native(&c.load, c.fresh(), c.match(c.withheld.bound()))
+		out.Native = v.quotes[c.kind].Native(&c.load, c.fresh(), v.matchOf(c, c.withheld.bound()))
 	}
 	return out
 }

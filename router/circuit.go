@@ -30,7 +30,7 @@ type circuit struct {
 const burst = 100 * time.Millisecond
 
 // record takes the outcome of a lease that was dispatched at that time, and reports whether it has opened the circuit.
-func (c *circuit) record(cfg *Circuit, now, dispatched int64, probe, failed bool) (opened bool) {
+func (c *circuit) record(cfg *Circuit, now, dispatched int64, probe, failed bool) bool {
 	if !failed && c.clean.Load() {
 		return false
 	}
@@ -46,12 +46,12 @@ func (c *circuit) record(cfg *Circuit, now, dispatched int64, probe, failed bool
 		case failed:
 			c.openFor = max(min(c.openFor, int64(cfg.MaxOpenFor)/2)*2, int64(cfg.OpenFor))
 			c.openLocked(now)
-			opened = true
+			return true
 		default:
 			c.row, c.window, c.seen, c.openFor = 0, 0, 0, 0
 			c.until.Store(0)
 		}
-		return opened
+		return false
 	}
 	if dispatched < c.openedAt { // outlived an opening that has closed since
 		return false

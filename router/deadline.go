@@ -18,7 +18,7 @@ func (v *View) setDeadline(t time.Time) {
 func (v *View) completion(i int) float64 {
 	c := &v.cands[i]
 	t := &v.late
-	v.quotes[c.kind].Terms(&c.load, c.fresh(), c.match(c.withheld.bound()), t)
+	v.quotes[c.kind].Terms(&c.load, c.fresh(), v.matchOf(c, c.withheld.bound()), t)
 	if v.size.guessed {
 		t.Decode = 0 // a guess of ours is not held against the request
 	}

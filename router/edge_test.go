@@ -303,9 +303,7 @@ func TestRestartForgetsPrefixes(t *testing.T) {
 	for i, epoch := range []string{"1", "1", "2"} {
 		c.advance(time.Second)
 		require.NoError(t, p.Observe("a", telemetry.Snapshot{ObservedAt: c.now(), Running: telemetry.V(0), Epoch: epoch}))
-		cached, err := p.Cached("a", prompt(t, 1, 2))
-		require.NoError(t, err)
-		require.Equal(t, []int64{0, 32, 0}[i], cached)
+		require.Equal(t, []int64{0, 32, 0}[i], cachedOn(t, p, "a", prompt(t, 1, 2)))
 		mustReserve(t, p, router.Request{Prefix: prompt(t, 1, 2)}).Done(router.Usage{})
 	}
 	require.EqualValues(t, 1, p.Stats().EpochChanges)
@@ -314,25 +312,20 @@ func TestRestartForgetsPrefixes(t *testing.T) {
 // The first event of an engine's cache puts it into exact mode: what had been routed counts no more, and teaches nothing.
 func TestExactCache(t *testing.T) {
 	p := newPool(t, newClock(), router.Config{}, "a")
-	cached := func(q prefix.Sequence) int64 {
-		n, err := p.Cached("a", q)
-		require.NoError(t, err)
-		return n
-	}
 	routed, stored := prompt(t, 1, 2), prompt(t, 5, 6, 7)
 	mustReserve(t, p, router.Request{Prefix: routed}).Done(router.Usage{})
-	require.EqualValues(t, 32, cached(routed))
+	require.EqualValues(t, 32, cachedOn(t, p, "a", routed))
 	require.NoError(t, p.ApplyKV("a", prefix.Event{Kind: prefix.Stored, Prefix: stored}))
-	require.Zero(t, cached(routed))
+	require.Zero(t, cachedOn(t, p, "a", routed))
 	mustReserve(t, p, router.Request{Prefix: routed}).Done(router.Usage{})
-	require.Zero(t, cached(routed))
-	require.EqualValues(t, 48, cached(stored))
+	require.Zero(t, cachedOn(t, p, "a", routed))
+	require.EqualValues(t, 48, cachedOn(t, p, "a", stored))
 	require.True(t, p.Stats().Endpoints[0].ExactCache)
 	require.EqualValues(t, 48, p.Stats().Endpoints[0].CachedTokens)
 	require.NoError(t, p.ApplyKV("a", prefix.Event{Kind: prefix.Removed, Prefix: stored, From: 2}))
-	require.EqualValues(t, 32, cached(stored))
+	require.EqualValues(t, 32, cachedOn(t, p, "a", stored))
 	require.NoError(t, p.ApplyKV("a", prefix.Event{Kind: prefix.Cleared}))
-	require.Zero(t, cached(stored))
+	require.Zero(t, cachedOn(t, p, "a", stored))
 	require.ErrorContains(t, p.ApplyKV("a", prefix.Event{Kind: 9}), "router: event field Kind = 9")
 }
 
@@ -385,8 +378,7 @@ func TestCapacityCanBeChanged(t *testing.T) {
 	mustReserve(t, p, router.Request{Prefix: q}).Done(router.Usage{})
 	for _, capacity := range []int64{800, 400} {
 		require.NoError(t, p.Add(router.Endpoint{ID: "a", Profile: score.Profile{KVCapacity: capacity}}))
-		cached, err := p.Cached("a", q)
-		require.NoError(t, err)
+		cached := cachedOn(t, p, "a", q)
 		require.LessOrEqual(t, cached, capacity, "what is left is a usable head")
 		require.Positive(t, cached)
 	}

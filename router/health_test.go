@@ -176,10 +176,7 @@ func TestCircuit(t *testing.T) {
 	})
 	t.Run("what fails along with another is one failure", func(t *testing.T) {
 		p, c := one(t)
-		var old []*router.Lease
-		for range 10 {
-			old = append(old, mustReserve(t, p, router.Request{}))
-		}
+		old := reserveN(t, p, router.Request{}, 10)
 		c.advance(time.Second)
 		for _, l := range old[:9] {
 			l.Fail(nil)
@@ -208,10 +205,7 @@ func TestCircuit(t *testing.T) {
 	})
 	t.Run("leases from before it opened say nothing", func(t *testing.T) {
 		p, c := one(t)
-		var old []*router.Lease
-		for range 12 {
-			old = append(old, mustReserve(t, p, router.Request{}))
-		}
+		old := reserveN(t, p, router.Request{}, 12)
 		c.advance(time.Second)
 		for _, l := range old[:5] {
 			l.Fail(nil)
@@ -227,10 +221,7 @@ func TestCircuit(t *testing.T) {
 	})
 	t.Run("nor do they when it has closed since", func(t *testing.T) {
 		p, c := one(t)
-		var old []*router.Lease
-		for range 12 {
-			old = append(old, mustReserve(t, p, router.Request{}))
-		}
+		old := reserveN(t, p, router.Request{}, 12)
 		c.advance(time.Second)
 		fail(t, p, 5)
 		c.advance(5 * time.Second)

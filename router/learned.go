@@ -12,14 +12,14 @@ import (
 // cold prompts is over soon.
 const meanMemory = 32
 
-// runningMean learns the mean of a figure of the pool's own requests.
-type runningMean struct {
+// promptMean learns the mean of the uncached prompt lengths of the pool's own traffic.
+type promptMean struct {
 	exact, published float64
 }
 
 // learn takes one more length and reports whether the mean has moved far enough, by 5 %, to be published anew: what
 // decisions have computed from it stays valid in between.
-func (m *runningMean) learn(tokens float64) bool {
+func (m *promptMean) learn(tokens float64) bool {
 	m.exact += (tokens - m.exact) / meanMemory
 	if math.Abs(m.exact-m.published) <= m.published/20 {
 		return false
@@ -144,7 +144,7 @@ func (o *overlap) value() float64 { return math.Float64frombits(o.part.Load()) }
 // longest is the length of an output from which more is taken for a mistake, tokens.
 const longest = 1 << 17
 
-// atomicMean is a runningMean that many write at once. The first figure is the mean of itself.
+// atomicMean learns a mean that many write at once. The first figure is the mean of itself.
 type atomicMean struct{ bits atomic.Uint64 }
 
 func (m *atomicMean) learn(tokens float64) {

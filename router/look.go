@@ -58,15 +58,12 @@ func (v *View) read(i int) {
 	}
 	c.memo = memo{}
 	c.kind, c.rep = m.kind, rep
-	kind := &v.set.kinds[m.kind]
 	c.own, c.unobserved, c.lastChosen = sums.Live, sums.Unobserved.Requests, e.grantNo.Load()
 	c.started = v.startedOf(m, c)
-	c.class, c.booked, c.aged = [figures]telemetry.Class{}, 0, false
+	c.class, c.booked = [figures]telemetry.Class{}, 0
 	c.barrier, c.cap, c.limit, c.withheld, c.half, c.due = NoReason, NoReason, NoReason, NoReason, false, false
 	c.occupied, c.most = rep.kvOccupied, e.limitOf()
-	if c.load.KVCapacity = rep.kvCapacity; c.load.KVCapacity == 0 {
-		c.load.KVCapacity = float64(kind.profile.KVCapacity)
-	}
+	c.load.KVCapacity = rep.capacityOr(&v.set.kinds[m.kind].profile)
 
 	var age [figures]int64
 	if !rep.suspected {
@@ -108,10 +105,7 @@ func (v *View) cachedAt(m *member) int64 {
 // bit, or reports false and has done nothing.
 func (v *View) readPlain(i int, m *member, c *cand, rep *reported, sums *reserve.Sums) bool {
 	class := v.classOf(rep.at[0], rep.freshFor, rep.staleAfter)
-	capacity := rep.kvCapacity
-	if capacity == 0 {
-		capacity = float64(v.set.kinds[m.kind].profile.KVCapacity)
-	}
+	capacity := rep.capacityOr(&v.set.kinds[m.kind].profile)
 	if class < telemetry.Aging || capacity == 0 || !v.plainly(m, capacity) {
 		return false
 	}
@@ -139,7 +133,7 @@ func (v *View) readPlain(i int, m *member, c *cand, rep *reported, sums *reserve
 		pending = ownPending
 	}
 	kv := rep.kvTokens(capacity) + (float64(replicas*float64(sums.Unobserved.KV)) - float64(sums.Departed.KV))
-	c.booked = float64(replicas*contextOf(&sums.Unobserved)) - contextOf(&sums.Departed)
+	c.booked = v.bookedOf(sums)
 	if own := float64(sums.Live.Prefill + sums.Live.Decode); kv < own {
 		kv, c.booked = own, 0
 	}
@@ -177,6 +171,11 @@ func (v *View) unshared(kv, booked float64) float64 {
 // contextOf is what requests read with each token, or will when their prompt is computed, tokens.
 func contextOf(l *reserve.Load) float64 { return float64(l.KV - l.Decode) }
 
+// bookedOf is how much of that the ledger adds to a report, less what it takes off.
+func (v *View) bookedOf(sums *reserve.Sums) float64 {
+	return float64(v.replicas*contextOf(&sums.Unobserved)) - contextOf(&sums.Departed)
+}
+
 // startedOf is how many of the leases that no snapshot can contain have got their first token: they wait no more.
 func (v *View) startedOf(m *member, c *cand) int64 {
 	return max(c.unobserved-max(m.starting.Load(), 0), 0)
@@ -200,7 +199,7 @@ func (v *View) recall(i int, m *member, c *cand) bool {
 // pricePlain is what remains to be done for each request.
 func (v *View) pricePlain(i int, m *member, c *cand) {
 	c.limit, c.withheld = NoReason, NoReason
-	c.cached, c.aged = v.cachedAt(m), false
+	c.cached = v.cachedAt(m)
 	c.load.KV = v.unshared(c.kv, c.whole)
 	f := isEligible | isUsable | isObserved
 	if c.cached > 0 {
@@ -253,7 +252,7 @@ func (v *View) reconcile(c *cand, rep *reported, sums *reserve.Sums, age *[figur
 		kv = rep.kvTokens(c.load.KVCapacity)
 		// What is still to be computed will need its memory, whatever a lagging gauge says.
 		kv += float64(replicas*float64(sums.Unobserved.KV)) - float64(sums.Departed.KV)
-		c.booked = float64(replicas*contextOf(&sums.Unobserved)) - contextOf(&sums.Departed)
+		c.booked = v.bookedOf(sums)
 		if own := float64(sums.Live.Prefill + sums.Live.Decode); kv < own {
 			kv, c.booked = own, 0
 		}

@@ -70,6 +70,24 @@ func mustReserve(tb testing.TB, p *router.Pool, req router.Request) *router.Leas
 	return l
 }
 
+// reserveN reserves n times.
+func reserveN(tb testing.TB, p *router.Pool, req router.Request, n int) []*router.Lease {
+	tb.Helper()
+	out := make([]*router.Lease, n)
+	for i := range out {
+		out[i] = mustReserve(tb, p, req)
+	}
+	return out
+}
+
+// cachedOn is how many tokens of the prompt the pool takes to be cached on an endpoint.
+func cachedOn(tb testing.TB, p *router.Pool, id string, q prefix.Sequence) int64 {
+	tb.Helper()
+	n, err := p.Cached(id, q)
+	require.NoError(tb, err)
+	return n
+}
+
 // rejected requires a rejection for that reason.
 func rejected(tb testing.TB, p *router.Pool, req router.Request, reason error) *router.RejectError {
 	tb.Helper()

@@ -115,10 +115,7 @@ func (p *Pool) report(l *live, s telemetry.Snapshot, answered *reserve.Lease) te
 // compare learns from a report how much of what is computed of the requests in it, by the ledger, the engine holds once for several of
 // them. Requests that wait hold nothing yet, so that a report of such teaches nothing.
 func (p *Pool) compare(l *live, rep *reported) {
-	capacity := rep.kvCapacity
-	if capacity == 0 {
-		capacity = float64(l.conf.Load().Profile.KVCapacity)
-	}
+	capacity := rep.capacityOr(&l.conf.Load().Profile)
 	if rep.suspected || !rep.uniform || rep.kvOccupied || capacity == 0 ||
 		!rep.known[figRequests] || !rep.known[figWaiting] || !rep.known[figKV] || rep.value[figWaiting] > 0 {
 		return

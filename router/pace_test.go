@@ -77,8 +77,7 @@ func TestSharedPrefixesCountOnce(t *testing.T) {
 		t.Run(x.name, func(t *testing.T) {
 			p, c, req := warm(t, router.Config{Replicas: x.replicas})
 			req.Exclude, req.ExcludeHard = []string{"b"}, true
-			for range 10 {
-				l := mustReserve(t, p, req)
+			for _, l := range reserveN(t, p, req, 10) {
 				l.FirstToken()
 				l.Progress(1)
 			}
@@ -91,9 +90,7 @@ func TestSharedPrefixesCountOnce(t *testing.T) {
 			}
 			observe(t, p, c, "a", s)
 			before := candidate(t, scored(t, p, req), "a")
-			for range 5 {
-				mustReserve(t, p, req)
-			}
+			reserveN(t, p, req, 5)
 			d := scored(t, p, req)
 			a := candidate(t, d, "a")
 			require.InDelta(t, x.want, d.SharedPart, 1e-9)
@@ -120,11 +117,9 @@ func TestSharedPrefixesCountOnce(t *testing.T) {
 func TestSharingIsLearnedOnce(t *testing.T) {
 	p, c, req := warm(t, router.Config{})
 	req.Exclude, req.ExcludeHard = []string{"b"}, true
-	var open []*router.Lease
-	for range 10 {
-		l := mustReserve(t, p, req)
+	open := reserveN(t, p, req, 10)
+	for _, l := range open {
 		l.FirstToken()
-		open = append(open, l)
 	}
 	c.advance(time.Second)
 	at := c.now()
@@ -151,11 +146,6 @@ func TestSharingIsLearnedOnce(t *testing.T) {
 func TestRestartAfterItsEvents(t *testing.T) {
 	c := newClock()
 	p := newPool(t, c, router.Config{}, "a")
-	cached := func(q prefix.Sequence) int64 {
-		n, err := p.Cached("a", q)
-		require.NoError(t, err)
-		return n
-	}
 	report := func(epoch string) {
 		c.advance(time.Second)
 		require.NoError(t, p.Observe("a", telemetry.Snapshot{ObservedAt: c.now(), Running: telemetry.V(0), Epoch: epoch}))
@@ -166,9 +156,9 @@ func TestRestartAfterItsEvents(t *testing.T) {
 	require.NoError(t, p.ApplyKV("a", prefix.Event{Kind: prefix.Cleared}))
 	require.NoError(t, p.ApplyKV("a", prefix.Event{Kind: prefix.Stored, Prefix: stored}))
 	report("2")
-	require.EqualValues(t, 48, cached(stored))
+	require.EqualValues(t, 48, cachedOn(t, p, "a", stored))
 	report("3")
-	require.Zero(t, cached(stored), "the event told of the restart before")
+	require.Zero(t, cachedOn(t, p, "a", stored), "the event told of the restart before")
 }
 
 // Where an engine runs as many requests as it can, those beyond have to wait for a slot: by the outputs that the pool has seen.
@@ -214,11 +204,6 @@ func TestOpeningForgetsPrefixes(t *testing.T) {
 	for _, exact := range []bool{false, true} {
 		c := newClock()
 		p := newPool(t, c, router.Config{}, "a")
-		cached := func(q prefix.Sequence) int64 {
-			n, err := p.Cached("a", q)
-			require.NoError(t, err)
-			return n
-		}
 		before, after := prompt(t, 1, 2), prompt(t, 5, 6, 7)
 		report := func(epoch string) {
 			require.NoError(t, p.Observe("a", telemetry.Snapshot{ObservedAt: c.now(), Running: telemetry.V(0), Epoch: epoch}))
@@ -230,23 +215,23 @@ func TestOpeningForgetsPrefixes(t *testing.T) {
 			require.NoError(t, p.ApplyKV("a", prefix.Event{Kind: prefix.Stored, Prefix: before}))
 		}
 		for range 5 {
-			require.EqualValues(t, 32, cached(before))
+			require.EqualValues(t, 32, cachedOn(t, p, "a", before))
 			mustReserve(t, p, router.Request{PromptTokens: 10}).Fail(errors.New("refused"))
 		}
 		if exact {
-			require.EqualValues(t, 32, cached(before))
+			require.EqualValues(t, 32, cachedOn(t, p, "a", before))
 			continue
 		}
-		require.Zero(t, cached(before))
+		require.Zero(t, cachedOn(t, p, "a", before))
 		c.advance(time.Second)
 		l := mustReserve(t, p, router.Request{Prefix: after}) // the probe
 		l.FirstToken()
 		l.Done(router.Usage{})
-		require.EqualValues(t, 48, cached(after))
+		require.EqualValues(t, 48, cachedOn(t, p, "a", after))
 		report("2")
-		require.EqualValues(t, 48, cached(after), "of the new process already")
+		require.EqualValues(t, 48, cachedOn(t, p, "a", after), "of the new process already")
 		report("3")
-		require.Zero(t, cached(after))
+		require.Zero(t, cachedOn(t, p, "a", after))
 	}
 }
 
@@ -254,12 +239,10 @@ func TestOpeningForgetsPrefixes(t *testing.T) {
 func TestDepartedShare(t *testing.T) {
 	p, c, req := warm(t, router.Config{})
 	req.Exclude, req.ExcludeHard = []string{"b"}, true
-	var open []*router.Lease
-	for range 10 {
-		l := mustReserve(t, p, req)
+	open := reserveN(t, p, req, 10)
+	for _, l := range open {
 		l.FirstToken()
 		l.Progress(1)
-		open = append(open, l)
 	}
 	c.advance(time.Second)
 	observe(t, p, c, "a", telemetry.Snapshot{

@@ -50,7 +50,7 @@ type Pool struct {
 	// takes an endpoint out of the choice or changes it, so that no lease is granted on a view from before.
 	set     atomic.Pointer[endpointSet]
 	version atomic.Uint64
-	mean    atomic.Uint64 // published mean of prompts, bits of a float64; rarely written
+	mean    atomic.Uint64 // published mean of promptMean, bits of a float64; rarely written
 
 	_ [64]byte // what every end of a lease and every report writes does not share a cache line with what every decision reads
 
@@ -63,7 +63,7 @@ type Pool struct {
 	// without it.
 	decide  sync.Mutex
 	grants  atomic.Uint64   // leases granted; written under decide
-	prompts runningMean     // guarded by decide
+	prompts promptMean      // guarded by decide
 	log     [grantLog]int32 // places in the set of the newest grants, valid as long as version is the same
 
 	_ [64]byte
@@ -177,7 +177,7 @@ func New(cfg Config) (*Pool, error) {
 		return nil, fmt.Errorf("router: Config.Queue: %w", err)
 	}
 	p.fingerprint = fingerprint(cfg)
-	p.prompts = runningMean{exact: float64(cfg.MeanPromptTokens), published: float64(cfg.MeanPromptTokens)}
+	p.prompts = promptMean{exact: float64(cfg.MeanPromptTokens), published: float64(cfg.MeanPromptTokens)}
 	p.mean.Store(math.Float64bits(p.prompts.published))
 	p.set.Store(newSet(nil))
 	p.views.New = func() any {

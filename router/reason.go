@@ -51,7 +51,7 @@ const (
 	// SeedUnbound: the policy did not choose the endpoint that the seed was bound to.
 	SeedUnbound
 
-	// WithheldNotFresh: its load readings are not fresh, and those of another candidate are.
+	// WithheldNotFresh: its load readings are stale or missing, or aging while those of another candidate are fresh.
 	WithheldNotFresh
 	// WithheldWaiting, WithheldKV, WithheldQueueDelay, WithheldLead: it is outside that pressure bound.
 	WithheldWaiting

@@ -6,6 +6,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/isobar-go/isobar/score"
 	"github.com/isobar-go/isobar/telemetry"
 )
 
@@ -52,6 +53,14 @@ func (r *reported) loadFigure() int {
 		return figRequests
 	}
 	return figPending
+}
+
+// capacityOr is the size of the KV memory that it tells, or else that of the profile, tokens; 0 = unknown.
+func (r *reported) capacityOr(p *score.Profile) float64 {
+	if r.kvCapacity == 0 {
+		return float64(p.KVCapacity)
+	}
+	return r.kvCapacity
 }
 
 // kvTokens is the KV figure in tokens of that capacity.

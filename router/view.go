@@ -63,6 +63,7 @@ type View struct {
 	replicas  float64
 	sharing   float64 // part of the requests' memory that is shared
 	outputs   float64 // output of a request, mean
+	aged      bool    // affinity counts for candidates with aging readings, too
 	mean      float64 // prompt length where only a count of waiting requests is known, tokens
 
 	at    int  // the choice, -1 = nobody
@@ -370,7 +371,7 @@ func (v *View) price(i int, withheld bool) {
 	if c.freshness != telemetry.Fresh {
 		uncertainty = v.model.UncertaintyMS(c.fresh())
 	}
-	if !withheld && (c.aged || c.freshness == telemetry.Fresh) {
+	if !withheld && v.young(c) {
 		cached = float64(c.cached)
 	}
 	c.load.Shared, c.load.Output = float64(v.sharing*float64(v.replicas*contextOf(&c.own))), v.outputs
@@ -429,7 +430,7 @@ func (v *View) withhold() {
 		inside = inside || reason == NoReason && v.Choosable(i)
 		c.withheld = NoReason
 		if v.flags[i]&isWarm != 0 {
-			if c.freshness != telemetry.Fresh && !c.aged {
+			if !v.young(c) {
 				reason = WithheldNotFresh
 			}
 			c.withheld = reason
@@ -453,6 +454,11 @@ func (v *View) withhold() {
 	}
 }
 
+// young says whether the candidate's readings are new enough for its affinity to count.
+func (v *View) young(c *cand) bool {
+	return c.freshness == telemetry.Fresh || v.aged && c.freshness == telemetry.Aging
+}
+
 // forgive lets the affinity of aging candidates count, if nobody who can serve the request has fresh readings: where all are known
 // equally badly, diverting would only make misses.
 func (v *View) forgive() {
@@ -463,13 +469,13 @@ func (v *View) forgive() {
 			break
 		}
 	}
+	if aged == v.aged {
+		return
+	}
+	v.aged = aged
 	for i, f := range v.flags {
-		c := &v.cands[i]
-		if want := aged && c.freshness == telemetry.Aging; f&isWarm != 0 && c.aged != want {
-			c.aged = want
-			if f&isCosted != 0 || v.grade[i] != gradeOut {
-				v.price(i, false)
-			}
+		if f&isWarm != 0 && v.cands[i].freshness == telemetry.Aging && (f&isCosted != 0 || v.grade[i] != gradeOut) {
+			v.price(i, false)
 		}
 	}
 }
