@@ -89,7 +89,11 @@ func (c *circuit) restarted(at, now int64) {
 	c.openedAt = max(c.openedAt, at) // of leases dispatched before nothing is learned any more
 	c.clean.Store(false)
 	if c.until.Load() != 0 {
-		c.until.Store(max(now-now%int64(tick), 1)) // decisions read the clock in whole ticks
+		until := now - now%int64(tick) // decisions read the clock in whole ticks
+		if until == 0 {
+			until-- // which would mean closed
+		}
+		c.until.Store(until)
 	}
 }
 
