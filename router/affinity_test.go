@@ -152,13 +152,9 @@ func TestNoAffinityFromWhatIsNotFresh(t *testing.T) {
 		l.Cancel()
 		require.NoError(t, p.Drain("b"))
 		d := scored(t, p, req)
-		if class == telemetry.Aging {
-			require.Equal(t, router.NoReason, candidate(t, d, "a").Withheld, "no other is known better")
-			require.Equal(t, 1600.0, d.Terms.Saved)
-		} else {
-			require.Equal(t, router.WithheldNotFresh, candidate(t, d, "a").Withheld, "of what is stale nothing is known")
-			require.Zero(t, d.Terms.Saved)
-		}
+		require.Equal(t, router.NoReason, candidate(t, d, "a").Withheld, "no other is known better")
+		require.Equal(t, 1600.0, d.Terms.Saved)
+		require.Equal(t, class == telemetry.Stale, d.Degraded)
 		require.NoError(t, p.Ready("b"))
 		a = candidate(t, scored(t, p, req), "a")
 		require.Equal(t, router.WithheldNotFresh, a.Withheld)
@@ -177,6 +173,38 @@ func TestStaleHolderBesideAging(t *testing.T) {
 	require.Less(t, candidate(t, d, "b").Terms.Uncertainty, candidate(t, d, "a").Terms.Uncertainty)
 	require.Equal(t, telemetry.Aging, candidate(t, d, "b").Freshness)
 	require.Equal(t, router.WithheldNotFresh, candidate(t, d, "a").Withheld)
+}
+
+// Without telemetry the pool still knows what it has sent where: it weighs that against what is cached, by cost.
+func TestAffinityWithoutTelemetry(t *testing.T) {
+	for name, heard := range map[string]bool{"never heard of": false, "silent for an hour": true} {
+		t.Run(name, func(t *testing.T) {
+			c := newClock()
+			p, err := router.New(router.Config{Now: c.now})
+			require.NoError(t, err)
+			require.NoError(t, p.SetEndpoints([]router.Endpoint{{ID: "a", Profile: flat}, {ID: "b", Profile: flat}}))
+			if heard {
+				idle(t, p, c, "a", "b")
+				c.advance(time.Hour)
+			}
+			onA := func(r router.Request) *router.Lease {
+				r.Exclude, r.ExcludeHard = []string{"b"}, true
+				return mustReserve(t, p, r)
+			}
+			req := router.Request{Prefix: long(t, 1, 100), ExpectedOutputTokens: 1}
+			onA(req).Done(router.Usage{})
+			d := scored(t, p, req)
+			require.True(t, d.Degraded)
+			require.Equal(t, "a", d.Endpoint, "held there")
+			require.Equal(t, 1600.0, d.Terms.Saved)
+			onA(router.Request{PromptTokens: 1000, ExpectedOutputTokens: 1})
+			require.Equal(t, "a", scored(t, p, req).Endpoint, "one second of other prompts is less than what is saved")
+			for range 20 {
+				onA(router.Request{PromptTokens: 1000, ExpectedOutputTokens: 1})
+			}
+			require.Equal(t, "b", scored(t, p, req).Endpoint, "21 seconds are more")
+		})
+	}
 }
 
 // Whether affinity counts is settled before deadlines are, on a new view as on one that has seen other requests.

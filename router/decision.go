@@ -106,7 +106,7 @@ func (p *Pool) open(req *Request, at time.Time, now int64) *View {
 // look reads every endpoint anew. The order matters: whatever is granted after the counters were read shows in them when the
 // lease is to be granted.
 func (p *Pool) look(v *View) {
-	v.outdated, v.changed, v.blocked, v.dropped, v.aged = false, v.changed[:0], false, false, false
+	v.outdated, v.changed, v.blocked, v.dropped, v.youngest = false, v.changed[:0], false, false, telemetry.Fresh
 	version := p.version.Load()
 	v.grants = p.grants.Load()
 	v.number, v.draws, v.stream = v.grants+1, 0, 0

@@ -26,10 +26,12 @@
 // [Bounds], and no other is known better.
 //
 // Readings count by their age. They lose weight beside the pool's own ledger by exp(-age/Decay), except that a queue is never
-// taken to shrink faster than its engine can compute; aging ones carry a growing uncertainty and earn no affinity beside
-// fresh ones, stale ones do not count at all. What is fresh follows from [Freshness], or from how often an endpoint reports if that is
-// less often. A missing figure is never zero: it counts as the mean of the fresh ones, and never less than the pool's own
-// leases. What was sent after a snapshot was taken is added to it, what has ended since is taken off.
+// taken to shrink faster than its engine can compute; aging ones carry a growing uncertainty, stale ones do not count at all,
+// and affinity counts for those whose readings are the freshest of all who can serve the request. What is fresh follows from
+// [Freshness], or from how often an endpoint reports if that is less often. A missing figure is never zero: it counts as the mean
+// of the fresh ones, and never less than the pool's own leases. What was sent after a snapshot was taken is added to it, what has
+// ended since is taken off. Where no reading of anybody is usable, the same terms follow from the pool's own leases and from what
+// it sent where, and the receipt says so: [Decision].Degraded.
 //
 // # Who is admitted
 //

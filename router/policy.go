@@ -129,9 +129,6 @@ func (v *View) lowest(window float64, key func(i int) float64) int {
 }
 
 func choosePressure(v *View) int {
-	if v.degraded {
-		return v.LeastOutstanding()
-	}
 	best, at, ties := math.Inf(1), -1, 0
 	window := v.TieWindow()
 	second := math.Inf(1)
@@ -256,9 +253,6 @@ func chooseRoundRobin(v *View) int {
 func chooseRandom(v *View) int { return v.lowest(math.Inf(1), func(int) float64 { return 0 }) }
 
 func choosePrefixOnly(v *View) int {
-	if v.degraded {
-		return v.LeastOutstanding()
-	}
 	longest := int64(0)
 	for i := range v.cands {
 		if v.Choosable(i) {

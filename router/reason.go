@@ -51,7 +51,8 @@ const (
 	// SeedUnbound: the policy did not choose the endpoint that the seed was bound to.
 	SeedUnbound
 
-	// WithheldNotFresh: its load readings are stale or missing, or aging while those of another candidate are fresh.
+	// WithheldNotFresh: its load readings are aging while those of another candidate are fresh, or stale or missing while those of another
+	// are not.
 	WithheldNotFresh
 	// WithheldWaiting, WithheldKV, WithheldQueueDelay, WithheldLead: it is outside that pressure bound.
 	WithheldWaiting

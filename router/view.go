@@ -61,10 +61,10 @@ type View struct {
 	capped    bool           // endpoints have caps
 	plain     bool           // no exclusions and no adapter: most endpoints can be read in one go
 	replicas  float64
-	sharing   float64 // part of the requests' memory that is shared
-	outputs   float64 // output of a request, mean
-	aged      bool    // affinity counts for candidates with aging readings, too
-	mean      float64 // prompt length where only a count of waiting requests is known, tokens
+	sharing   float64         // part of the requests' memory that is shared
+	outputs   float64         // output of a request, mean
+	youngest  telemetry.Class // of readings with which affinity counts
+	mean      float64         // prompt length where only a count of waiting requests is known, tokens
 
 	at    int  // the choice, -1 = nobody
 	fault bool // the policy failed to make it
@@ -455,26 +455,23 @@ func (v *View) withhold() {
 }
 
 // young says whether the candidate's readings are new enough for its affinity to count.
-func (v *View) young(c *cand) bool {
-	return c.freshness == telemetry.Fresh || v.aged && c.freshness == telemetry.Aging
-}
+func (v *View) young(c *cand) bool { return c.freshness >= v.youngest }
 
-// forgive lets the affinity of aging candidates count, if nobody who can serve the request has fresh readings: where all are known
-// equally badly, diverting would only make misses.
+// forgive lets affinity count for those whose readings are the freshest of all who can serve the request: where nobody is known
+// better, diverting would only make misses. Stale and missing are one: neither says anything.
 func (v *View) forgive() {
-	aged := true
+	youngest := telemetry.Missing
 	for i := range v.cands {
-		if v.cands[i].freshness == telemetry.Fresh && v.Choosable(i) && !v.misses(i) {
-			aged = false
-			break
+		if c := v.cands[i].freshness; c > youngest && c >= telemetry.Aging && v.Choosable(i) && !v.misses(i) {
+			youngest = c
 		}
 	}
-	if aged == v.aged {
+	if youngest == v.youngest {
 		return
 	}
-	v.aged = aged
+	v.youngest = youngest
 	for i, f := range v.flags {
-		if f&isWarm != 0 && v.cands[i].freshness == telemetry.Aging && (f&isCosted != 0 || v.grade[i] != gradeOut) {
+		if f&isWarm != 0 && v.cands[i].freshness != telemetry.Fresh && (f&isCosted != 0 || v.grade[i] != gradeOut) {
 			v.price(i, false)
 		}
 	}

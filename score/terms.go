@@ -24,7 +24,7 @@ type Match struct {
 	Cached float64
 	// Withheld says that the cached tokens must not count, for instance because of pressure bounds.
 	Withheld bool
-	// AnyAge says that the cached tokens count although the load readings are not fresh, for instance since those of no other are.
+	// AnyAge says that the cached tokens count although the load readings are not fresh, for instance since those of no other are fresher.
 	AnyAge bool
 	// AdapterNeeded is the probability that the adapter must be loaded, 0 (resident) to 1 (certainly cold).
 	AdapterNeeded float64
