@@ -73,6 +73,9 @@ type Candidate struct {
 	// KVBooked is how many of these tokens are counted as the ledger books them, request by request; negative where more were taken off
 	// than added. The cost counts what requests share once, as engines do: by Decision.SharedPart.
 	KVBooked float64 `json:"kv_booked,omitempty"`
+	// Silence is for how much longer than usual it has given no sign of life while leases of the pool wait there for their first token,
+	// ms; see [Pressure].
+	Silence float64 `json:"silence_ms,omitempty"`
 	// KVCapacity is the size of the KV memory, tokens; 0 = unknown.
 	KVCapacity float64 `json:"kv_capacity"`
 	// Cached is the number of leading prompt tokens that the prefix index knows there, in whole blocks.
@@ -219,8 +222,8 @@ func (v *View) export(i int, profile *score.Profile) Candidate {
 		Freshness: c.freshness, Age: time.Duration(c.age), FreshFor: time.Duration(c.freshFor),
 		Avoided: v.flags[i]&isAvoided != 0, Observed: v.flags[i]&isObserved != 0,
 		Own: c.own, OwnUnobserved: c.unobserved, OwnStarted: c.started, KVCapacity: c.load.KVCapacity, Cached: c.cached, AdapterNeeded: c.adapter,
-		LastChosen: c.lastChosen, Profile: profile, KVOccupied: c.occupied, KVBooked: c.booked, SeedSpent: c.spent, Limit: c.most,
-		Barred: v.grade[i] == gradeBarred,
+		LastChosen: c.lastChosen, Profile: profile, KVOccupied: c.occupied, KVBooked: c.booked, Silence: c.load.Silence,
+		SeedSpent: c.spent, Limit: c.most, Barred: v.grade[i] == gradeBarred,
 	}
 	var recorded [figures]*Figure
 	if v.recorded != nil {
@@ -256,7 +259,7 @@ func (v *View) restore(i int) {
 	v.quotes = append(v.quotes, v.model.Quote(r.Profile, &v.sized))
 	*c = cand{
 		kind: i, own: r.Own, unobserved: r.OwnUnobserved, started: r.OwnStarted, lastChosen: r.LastChosen,
-		load: score.Load{KVCapacity: r.KVCapacity}, booked: r.KVBooked,
+		load: score.Load{KVCapacity: r.KVCapacity, Silence: r.Silence}, booked: r.KVBooked,
 		cached: r.Cached, adapter: r.AdapterNeeded, half: r.HalfOpen,
 		freshness: min(r.Freshness, telemetry.Fresh), age: int64(r.Age), freshFor: int64(r.FreshFor),
 		due: r.ProbeDue, occupied: r.KVOccupied, spent: r.SeedSpent, most: r.Limit,

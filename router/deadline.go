@@ -14,11 +14,13 @@ func (v *View) setDeadline(t time.Time) {
 }
 
 // completion is when the request is predicted to be complete on candidate i, in ms from now: the time that its work and the
-// work before it take, without the terms that are prices.
+// work before it take, without the terms that are prices, and without a silence: whoever is refused should be late for certain.
 func (v *View) completion(i int) float64 {
 	c := &v.cands[i]
 	t := &v.late
-	v.quotes[c.kind].Terms(&c.load, c.fresh(), v.matchOf(c, c.withheld.bound()), t)
+	load := c.load
+	load.Silence = 0
+	v.quotes[c.kind].Terms(&load, c.fresh(), v.matchOf(c, c.withheld.bound()), t)
 	if v.size.guessed {
 		t.Decode = 0 // a guess of ours is not held against the request
 	}

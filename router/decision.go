@@ -121,6 +121,7 @@ func (p *Pool) look(v *View) {
 		v.match = v.match[:0]
 	}
 	v.mean, v.sharing, v.outputs = math.Float64frombits(p.mean.Load()), p.sharing.value(), p.outputs.value()
+	v.silences = p.silences.value()
 	v.kinds, v.quotes = v.kinds[:0], v.quotes[:0]
 	for i := range v.set.kinds {
 		k := &v.set.kinds[i]

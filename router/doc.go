@@ -33,6 +33,10 @@
 // ended since is taken off. Where no reading of anybody is usable, the same terms follow from the pool's own leases and from what
 // it sent where, and the receipt says so: [Decision].Degraded.
 //
+// An engine that hangs may report as if nothing were. While leases wait there for their first token, and no token, end or refusal of any
+// lease and no changed report shows that it lives, the time beyond what the prompts there explain and beyond silences that are usual in
+// the pool is expected to last as long again, and is part of its queue: [Candidate].Silence. Nobody is refused for it.
+//
 // # Who is admitted
 //
 // Caps ([Config].Caps) are checked inside the decision, so that none is ever passed and nothing is refused that fits somewhere.

@@ -92,6 +92,7 @@ func (c *Candidate) notes() string {
 	}
 	add(c.Suspect != "", "suspect: %s", c.Suspect)
 	add(c.Probe, "probe")
+	add(c.Silence > 0, "silent for %.1f ms longer than usual", c.Silence)
 	add(c.Withheld != NoReason, "affinity withheld: %s", c.Withheld)
 	add(c.Native.CachedTokens > 0, "%.0f cached tokens save %.1f", c.Native.CachedTokens, c.Terms.Saved)
 	add(c.Avoided, "avoided")

@@ -167,7 +167,7 @@ func (p *Pool) grant(v *View, l *Lease, t time.Time) (bool, error) {
 	}
 	l.due = c.due
 	e.chosen.Add(1)
-	e.starting.Add(1)
+	e.await(v.now, v.loadOf(c))
 	p.log[n%grantLog] = int32(v.at)
 	if v.size.prompt > 0 && p.prompts.learn(float64(l.account.Cost().Prefill)) {
 		p.mean.Store(math.Float64bits(p.prompts.published))

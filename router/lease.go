@@ -128,6 +128,7 @@ func (l *Lease) FirstToken() {
 	if l.first.CompareAndSwap(0, max(now, 1)) {
 		l.prefilled()
 		l.account.FirstToken(t)
+		l.endpoint.lives(&l.pool.silences, now, true)
 		l.alive(now)
 		l.pool.sooner()
 	}
@@ -151,6 +152,7 @@ func (l *Lease) Progress(tokens int) {
 		l.prefilled()
 	}
 	l.account.Progress(t, int64(tokens))
+	l.endpoint.lives(&l.pool.silences, now, first)
 	l.alive(now)
 	if first {
 		l.pool.sooner()
@@ -217,10 +219,12 @@ func (l *Lease) end(out Outcome) {
 	case Cancelled:
 		e.cancelled.Add(1)
 	case Refused:
+		e.lives(&p.silences, now, false)
 		e.refusals.Add(1)
 		e.refused.mark(now, l.began)
 	default:
 		e.completed.Add(1)
+		e.lives(&p.silences, now, l.first.Load() == 0)
 		e.refused.clear(l.began)
 		if n := max(out.Usage.OutputTokens, l.tokens.Load()); n > 0 {
 			p.outputs.learn(float64(min(n, longest)))

@@ -82,6 +82,7 @@ func (v *View) read(i int) {
 	if v.adapter != 0 {
 		c.adapter = v.adapterNeeded(e, rep)
 	}
+	c.load.Silence = v.silence(m, c)
 	v.settle(i, c, &age, rep.suspected, rep.seen, avoided)
 }
 
@@ -200,7 +201,7 @@ func (v *View) recall(i int, m *member, c *cand) bool {
 func (v *View) pricePlain(i int, m *member, c *cand) {
 	c.limit, c.withheld = NoReason, NoReason
 	c.cached = v.cachedAt(m)
-	c.load.KV = v.unshared(c.kv, c.whole)
+	c.load.KV, c.load.Silence = v.unshared(c.kv, c.whole), v.silence(m, c)
 	f := isEligible | isUsable | isObserved
 	if c.cached > 0 {
 		f |= isWarm

@@ -92,6 +92,9 @@ func (p *Pool) report(l *live, s telemetry.Snapshot, answered *reserve.Lease) te
 		}
 	}
 	rep.freshFor, rep.staleAfter = l.pace.limits(&p.cfg.Freshness)
+	if old := l.reported.Load(); old.counted && rep.counted && rep.value != old.value {
+		l.lives(&p.silences, old.countsAt, false) // at some time since then, that is
+	}
 	l.reported.Store(rep)
 	if rep.counted {
 		l.limiter.observe(p.since(state.Running.ObservedAt()), state.Running, l.account.Sums().Live.Requests)

@@ -54,8 +54,9 @@ type Pool struct {
 
 	_ [64]byte // what every end of a lease and every report writes does not share a cache line with what every decision reads
 
-	outputs atomicMean // of outputs, tokens
-	sharing overlap
+	outputs  atomicMean // of outputs, tokens
+	silences silences   // of endpoints while requests wait there
+	sharing  overlap
 
 	_ [64]byte // and neither does what every decision writes
 

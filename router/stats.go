@@ -70,6 +70,8 @@ type EndpointStats struct {
 	Age       time.Duration   `json:"age_ns"`
 	// Suspect says why the readings are not believed.
 	Suspect telemetry.SuspectReason `json:"suspect,omitempty"`
+	// Silence is for how long it has given no sign of life while leases of the pool wait there for their first token; 0 = none waits.
+	Silence time.Duration `json:"silence_ns,omitempty"`
 	// Own are the pool's open leases there.
 	Own reserve.Sums `json:"own"`
 	// Requests, Waiting and KVShare are as last reported; negative = unknown.
@@ -192,7 +194,7 @@ func (p *Pool) countEnds() ends {
 func (p *Pool) endpointStats(v *View, e *live) EndpointStats {
 	rep := e.reported.Load()
 	out := EndpointStats{
-		ID: e.id, Incarnation: e.incarnation, Own: e.account.Sums(), Suspect: rep.suspect,
+		ID: e.id, Incarnation: e.incarnation, Own: e.account.Sums(), Suspect: rep.suspect, Silence: time.Duration(e.silent(v.now)),
 		Requests: -1, Waiting: -1, KVShare: -1, CachedTokens: p.index.Held(e.holder), ExactCache: p.index.Exact(e.holder),
 		Chosen: e.chosen.Load(), Completed: e.completed.Load(), Failed: e.failed.Load(), Cancelled: e.cancelled.Load(),
 		Refused:   e.refusals.Load(),

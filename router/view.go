@@ -61,6 +61,7 @@ type View struct {
 	capped    bool           // endpoints have caps
 	plain     bool           // no exclusions and no adapter: most endpoints can be read in one go
 	replicas  float64
+	silences  float64         // of endpoints that are usual, ms
 	sharing   float64         // part of the requests' memory that is shared
 	outputs   float64         // output of a request, mean
 	youngest  telemetry.Class // of readings with which affinity counts

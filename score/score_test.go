@@ -112,6 +112,18 @@ func TestFullEngineIsWaitedFor(t *testing.T) {
 	require.InDelta(t, 100, queue(7, 200), 1e-9, "not known how many there are")
 }
 
+// What a silent engine will be silent for adds to what waits there.
+func TestSilenceIsWaitedFor(t *testing.T) {
+	p, err := score.FromRates(8000, 20)
+	require.NoError(t, err)
+	for silence, want := range map[float64]float64{0: 100, 250: 350, -1: 100} {
+		l := score.Load{Requests: 2, PendingPrefill: 800, KV: 1000, Silence: silence}
+		got := terms(p, l, score.Freshness{Class: telemetry.Fresh}, score.Request{Prompt: 4000, Output: 7}, score.Match{})
+		require.InDelta(t, want, got.Queue, 1e-9)
+		require.InDelta(t, 10*want, got.Wait, 1e-9)
+	}
+}
+
 func TestWeightsZeroIsDefaultAndNegativeIsOff(t *testing.T) {
 	w := score.Weights{Displacement: -7}.WithDefaults()
 	require.Equal(t, w, w.WithDefaults())
@@ -133,7 +145,7 @@ func drawProfile(t *rapid.T) score.Profile {
 func drawLoad(t *rapid.T) score.Load {
 	l := score.Load{
 		Requests: rapid.Float64Range(0, 1000).Draw(t, "requests"), PendingPrefill: rapid.Float64Range(0, 1e6).Draw(t, "pending"),
-		KV: rapid.Float64Range(0, 1e6).Draw(t, "kv used"),
+		KV: rapid.Float64Range(0, 1e6).Draw(t, "kv used"), Silence: rapid.Float64Range(0, 1e5).Draw(t, "silence"),
 	}
 	if rapid.Bool().Draw(t, "capacity known") {
 		l.KVCapacity = rapid.Float64Range(1, 1e6).Draw(t, "kv capacity")
@@ -175,6 +187,9 @@ func TestWorseNeverImproves(t *testing.T) {
 		l2 := l
 		l2.PendingPrefill += more
 		worse["more backlog"] = terms(p, l2, f, r, m)
+		l2 = l
+		l2.Silence += more
+		worse["longer silence"] = terms(p, l2, f, r, m)
 		l2 = l
 		l2.Requests += more
 		worse["more requests"] = terms(p, l2, f, r, m)
@@ -263,7 +278,7 @@ func TestNativeFiguresAreThoseOfTheTerms(t *testing.T) {
 		q := model().Quote(&p, &r)
 		n := q.Native(&l, f, m)
 		got := terms(p, l, f, r, m)
-		if math.Abs(n.PendingTokens*p.PrefillToken-got.Queue) > slack(got.Queue) ||
+		if math.Abs(n.PendingTokens*p.PrefillToken+n.Silence-got.Queue) > slack(got.Queue) ||
 			math.Abs(p.PrefillMS(n.UncachedTokens, n.CachedTokens)-got.Prefill) > slack(got.Prefill) ||
 			math.Abs(n.AdapterNeeded*p.AdapterLoad-got.Adapter) > slack(got.Adapter) {
 			t.Fatalf("%+v does not explain %+v", n, got)

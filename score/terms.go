@@ -48,6 +48,9 @@ type Load struct {
 	// Output is the mean output of the requests there, tokens: by it, full slots become free. 0 = not known, and no slot is
 	// taken to be waited for.
 	Output float64 `json:",omitempty"`
+	// Silence is for how much longer than usual the engine has given no sign of life while requests wait there, ms. Of what has lasted
+	// for some time, nothing better is known than that it will last as long again: it adds to Queue.
+	Silence float64 `json:",omitempty"`
 	// KV is the memory in use, tokens.
 	KV float64
 	// KVCapacity is the size of that memory, tokens; 0 = unknown, then KVShare says how full it is.
@@ -69,7 +72,7 @@ type Freshness struct {
 // Terms are the costs of one candidate, each in ms, finite and, but for Policy, not negative. A Terms is a plain value.
 type Terms struct {
 	// Queue is the predicted time of the prefill work pending there, and where the engine runs as many requests as it can at once,
-	// that until one of its slots is free.
+	// that until one of its slots is free; and the silence of an engine that gives no sign of life.
 	Queue float64 `json:"queue"`
 	// Prefill is the predicted time of the request's own uncached tokens.
 	Prefill float64 `json:"prefill"`
@@ -98,6 +101,8 @@ type Terms struct {
 type Native struct {
 	// PendingTokens is the figure of Queue, tokens; the wait for a slot follows from Batch.
 	PendingTokens float64 `json:"pending_tokens"`
+	// Silence is the part of Queue that is no work, ms: see [Load].
+	Silence float64 `json:"silence_ms,omitempty"`
 	// UncachedTokens is the figure of Prefill and Displacement, tokens.
 	UncachedTokens float64 `json:"uncached_tokens"`
 	// CachedTokens is the figure of Saved, tokens; 0 when it does not count.
@@ -251,7 +256,7 @@ func (q *Quote) Profile() *Profile { return q.p }
 // Native brings the figures of a candidate into their ranges: what [Quote.Terms] computes with. The cached tokens count only
 // when the load is Fresh, or the match says AnyAge, and they are not withheld.
 func (q *Quote) Native(l *Load, f Freshness, mt Match) Native {
-	n := Native{PendingTokens: clamp(l.PendingPrefill), OutputTokens: q.output, Batch: clamp(l.Requests)}
+	n := Native{PendingTokens: clamp(l.PendingPrefill), Silence: clamp(l.Silence), OutputTokens: q.output, Batch: clamp(l.Requests)}
 	if mt.counts(f) {
 		n.CachedTokens = min(clamp(mt.Cached), q.prompt)
 	}
@@ -285,6 +290,7 @@ func (q *Quote) slotWait(l *Load, batch, kv float64) float64 {
 func (q *Quote) Terms(l *Load, f Freshness, mt Match, t *Terms) {
 	batch, kv := clamp(l.Requests), clamp(l.KV)
 	t.Queue = float64(clamp(l.PendingPrefill)*q.p.PrefillToken) + q.slotWait(l, batch, kv)
+	t.Queue += clamp(l.Silence)
 	t.Prefill, t.Saved = q.cold, 0
 	if mt.Cached > 0 && mt.counts(f) {
 		cached := min(mt.Cached, q.prompt)
@@ -322,6 +328,7 @@ func (q *Quote) Totals(l *Load, cached, adapterNeeded, uncertainty float64) (que
 		running = q.maxRunning
 		queue += q.slotWait(l, batch, kv)
 	}
+	queue += clamp(l.Silence)
 	own = queue + prefill + (q.decode + float64(q.decodeSequence*running) + float64(q.decodeKV*(kv+clamp(l.Shared))))
 	wait := queue
 	if q.adapter {

@@ -36,6 +36,9 @@ func endpointFamilies() []family[endpoint] {
 			func(e *endpoint) string { return string(e.Suspect) },
 			string(telemetry.SuspectFrozen), string(telemetry.SuspectWedged)),
 
+		gauge("endpoint_silence_seconds", "Time without a sign of life while leases wait there for their first token, 0 where none does.",
+			func(e *endpoint) float64 { return e.Silence.Seconds() }),
+
 		oneHot("endpoint_readiness", "1 for the readiness set by the host.", "state", readiness,
 			"ready", router.Draining.String(), router.Asleep.String()),
 		oneHot("endpoint_circuit", "1 for the state of the circuit breaker.", "state",

@@ -171,6 +171,8 @@ func sampleOf(r *router.Receipt) (sample, *score.Profile, Left) {
 		return sample{}, nil, ColdAdapter
 	case chosen.Profile.MaxRunning > 0 && load.Requests+1 > float64(chosen.Profile.MaxRunning):
 		return sample{}, nil, FullEngine
+	case load.Silence > 0:
+		return sample{}, nil, SilentEngine
 	}
 	return s, chosen.Profile, Kept
 }

@@ -379,6 +379,7 @@ func TestWhoIsLeftOut(t *testing.T) {
 		calibrate.BadFigures:   func(r *router.Receipt) { r.Outcome.CompletionMS = r.Outcome.FirstTokenMS - 1 },
 		calibrate.ColdAdapter:  func(r *router.Receipt) { r.Adapter, r.Candidates[1].AdapterNeeded = true, 0.5 },
 		calibrate.FullEngine:   func(r *router.Receipt) { r.Candidates[1].Load.Requests = float64(r.Candidates[1].Profile.MaxRunning) },
+		calibrate.SilentEngine: func(r *router.Receipt) { r.Candidates[1].Load.Silence = 1 },
 		calibrate.LoadUnknown:  func(r *router.Receipt) { r.Freshness = telemetry.Stale },
 	} {
 		l := lab{truth: truth, believed: truth, change: change}

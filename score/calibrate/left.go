@@ -24,6 +24,8 @@ const (
 	ColdAdapter
 	// FullEngine: it ran as many requests as it could, so that the time to the first token was that until one of them ended.
 	FullEngine
+	// SilentEngine: it had given no sign of life for longer than usual; see [router.Candidate].Silence.
+	SilentEngine
 	// BadFigures: a figure is negative, too large, or out of the order of time.
 	BadFigures
 	// LoadUnknown: the readings behind the load were stale or missing; see [Options].LoadUnknown.
@@ -36,7 +38,7 @@ const (
 
 var leftNames = [...]string{
 	Kept: "", NotEnded: "not-ended", NotCompleted: "not-completed", NoCandidate: "no-candidate", Probe: "probe", NoSize: "no-size",
-	NoFirstToken: "no-first-token", ColdAdapter: "cold-adapter", FullEngine: "full-engine",
+	NoFirstToken: "no-first-token", ColdAdapter: "cold-adapter", FullEngine: "full-engine", SilentEngine: "silent-engine",
 	BadFigures: "bad-figures", LoadUnknown: "load-unknown", Displaced: "displaced",
 }
 
