@@ -189,7 +189,7 @@ type Circuit struct {
 	Failures int
 	// Window is the number of newest outcomes of which half must have failed to open it too. Default 20, at most 64.
 	Window int
-	// OpenFor is how long it stays open before one probe is let through; doubled by each probe that fails. Default 1 s.
+	// OpenFor is how long it stays open before one probe is let through; doubled by each probe that fails. Default 500 ms.
 	OpenFor time.Duration
 	// MaxOpenFor bounds the doubling. Default 60 s.
 	MaxOpenFor time.Duration
@@ -251,7 +251,7 @@ func (c Config) WithDefaults() Config {
 	}
 	orDefault(&c.Circuit.Failures, 5)
 	orDefault(&c.Circuit.Window, 20)
-	orDefault(&c.Circuit.OpenFor, time.Second)
+	orDefault(&c.Circuit.OpenFor, 500*time.Millisecond)
 	orDefault(&c.Circuit.MaxOpenFor, 60*time.Second)
 	if c.Prefix.MaxBytes == 0 {
 		c.Prefix.MaxBytes = prefix.DefaultMaxBytes

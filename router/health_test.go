@@ -144,7 +144,7 @@ func TestCircuit(t *testing.T) {
 		fail(t, p, 1)
 		require.Equal(t, "open", state(p))
 		rejected(t, p, router.Request{}, router.ErrNoEndpoints)
-		c.advance(time.Second - 1)
+		c.advance(time.Second/2 - 1)
 		rejected(t, p, router.Request{}, router.ErrNoEndpoints)
 		c.advance(1)
 		require.Equal(t, "half-open", state(p))
@@ -162,8 +162,8 @@ func TestCircuit(t *testing.T) {
 	t.Run("each failed probe doubles the time up to a minute", func(t *testing.T) {
 		p, c := one(t)
 		fail(t, p, 5)
-		for _, wait := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
-			c.advance(wait*time.Second - 1)
+		for _, wait := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 120, 120} {
+			c.advance(wait*time.Second/2 - 1)
 			require.Equal(t, "open", state(p))
 			c.advance(1)
 			fail(t, p, 1)
@@ -171,8 +171,8 @@ func TestCircuit(t *testing.T) {
 		c.advance(60 * time.Second)
 		mustReserve(t, p, router.Request{}).Done(router.Usage{})
 		fail(t, p, 5)
-		c.advance(time.Second)
-		require.Equal(t, "half-open", state(p), "closed once, it begins at one second again")
+		c.advance(time.Second / 2)
+		require.Equal(t, "half-open", state(p), "closed once, it begins at half a second again")
 	})
 	t.Run("what fails along with another is one failure", func(t *testing.T) {
 		p, c := one(t)

@@ -30,7 +30,7 @@ func TestConfigValidateNamesEveryField(t *testing.T) {
 		"Weights.KVPressure = NaN":        {Weights: score.Weights{KVPressure: nan}},
 		"Weights.Uncertainty = NaN":       {Weights: score.Weights{Uncertainty: nan}},
 		"Circuit.Window = 65":             {Circuit: router.Circuit{Window: 65}},
-		"Circuit.MaxOpenFor = 500ms":      {Circuit: router.Circuit{MaxOpenFor: time.Second / 2}},
+		"Circuit.MaxOpenFor = 250ms":      {Circuit: router.Circuit{MaxOpenFor: time.Second / 4}},
 		"Caps: admission: Caps.Waiting":   {Caps: admission.Caps{Waiting: -1}},
 		"Caps: admission: Caps.Endpoint":  {Caps: admission.Caps{Endpoint: -1}},
 		"Caps: admission: Caps.Aggregate": {Caps: admission.Caps{Aggregate: -1}},
@@ -63,7 +63,7 @@ func TestConfigDefaults(t *testing.T) {
 			MaxWaiting: 128, MaxKV: 0.95, MaxQueueDelay: 10 * time.Second, MaxLead: 5 * time.Second,
 			GiveUp: router.GiveUp{Ratio: 0.5, Extra: 500 * time.Millisecond},
 		},
-		Circuit: router.Circuit{Failures: 5, Window: 20, OpenFor: time.Second, MaxOpenFor: time.Minute},
+		Circuit: router.Circuit{Failures: 5, Window: 20, OpenFor: time.Second / 2, MaxOpenFor: time.Minute},
 		Weights: score.Weights{}.WithDefaults(), Prefix: router.Prefix{MaxBytes: 256 << 20},
 	}
 	require.Equal(t, want, d)

@@ -29,7 +29,7 @@ func (c *clock) advance(d time.Duration) { c.ns.Add(int64(d)) }
 func newPool(t testing.TB, ids ...string) (*router.Pool, *clock) {
 	t.Helper()
 	c := &clock{}
-	p, err := router.New(router.Config{Now: c.now, Circuit: router.Circuit{Failures: 1}})
+	p, err := router.New(router.Config{Now: c.now, Circuit: router.Circuit{Failures: 1, OpenFor: time.Second}})
 	require.NoError(t, err)
 	for _, id := range ids {
 		require.NoError(t, p.Add(router.Endpoint{ID: id}))
