@@ -156,6 +156,7 @@ type memo struct {
 	changes uint64 // of the endpoint otherwise
 	now     int64
 	mean    float64 // length of a waiting prompt, where that was asked for
+	own     *ownMeans
 }
 
 // The load figures of an endpoint.

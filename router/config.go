@@ -35,8 +35,9 @@ type Config struct {
 	// possibly from several goroutines at once.
 	Now func() time.Time
 
-	// Replicas is the number of gateways in front of the same engines; what each of them has sent and the engines have
-	// not reported yet is counted that many times. Default 1.
+	// Replicas is the number of gateways in front of the same engines. What this one has sent and the engines have not reported yet
+	// is counted that many times. Where readings are old or missing, the others are taken to have, all together, what this one has as
+	// often as there are of them: 1/Replicas of it at the same endpoints, the rest evenly. Default 1.
 	Replicas int
 	// VisibilityLag is the time from a dispatch to its appearance in the engine's figures. Default 50 ms.
 	VisibilityLag time.Duration

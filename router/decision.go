@@ -50,6 +50,8 @@ type Decision struct {
 	SharedPart float64 `json:"shared_part,omitempty"`
 	// MeanOutput is the mean output of the newest that have ended, tokens: after so many a slot of a full engine becomes free.
 	MeanOutput float64 `json:"mean_output,omitempty"`
+	// OwnMean is the mean of the pool's leases at an endpoint, by which those of other gateways are estimated; nil without others.
+	OwnMean *OwnMean `json:"own_mean,omitempty"`
 	// Considered and Excluded are the numbers of candidates that could and could not be chosen.
 	Considered int `json:"considered"`
 	Excluded   int `json:"excluded"`
@@ -88,7 +90,8 @@ func (p *Pool) open(req *Request, at time.Time, now int64) *View {
 		v.adapter, v.anyDigest = adapterKey(req.Adapter.ID, req.Adapter.Digest), adapterKey(req.Adapter.ID, "")
 	}
 	v.sized = score.Request{Prompt: float64(v.size.prompt), Output: float64(v.size.output), Adapter: v.adapter != 0}
-	v.plain, v.replicas = len(req.Exclude) == 0 && v.adapter == 0, float64(p.cfg.Replicas)
+	v.plain = len(req.Exclude) == 0 && v.adapter == 0
+	v.setReplicas(p.cfg.Replicas)
 	v.capped = p.cfg.Caps.Waiting > 0 || p.cfg.Caps.Endpoint > 0 || p.cfg.Limit.Adaptive
 	v.setDeadline(at)
 	v.payer = p.payer(req)
@@ -121,7 +124,7 @@ func (p *Pool) look(v *View) {
 		v.match = v.match[:0]
 	}
 	v.mean, v.sharing, v.outputs = math.Float64frombits(p.mean.Load()), p.sharing.value(), p.outputs.value()
-	v.silences = p.silences.value()
+	v.silences, v.means = p.silences.value(), p.ownMeans(v)
 	v.kinds, v.quotes = v.kinds[:0], v.quotes[:0]
 	for i := range v.set.kinds {
 		k := &v.set.kinds[i]
@@ -243,6 +246,7 @@ type verdict struct {
 	age                  time.Duration
 	cached               int64
 	sharing, outputs     float64
+	means                *ownMeans
 	runnerUp             string
 	runnerUpTotal        float64
 	considered, excluded int32
@@ -261,7 +265,7 @@ type verdict struct {
 // verdict writes down the view's choice; with full, all candidates too.
 func (v *View) verdict(full bool) verdict {
 	d := verdict{
-		number: v.number, degraded: v.degraded, fault: v.fault, lifted: v.lifted, sharing: v.sharing, outputs: v.outputs,
+		number: v.number, degraded: v.degraded, fault: v.fault, lifted: v.lifted, sharing: v.sharing, outputs: v.outputs, means: v.means,
 		seed: v.seeding && v.at >= 0, considered: int32(v.choosable), excluded: int32(len(v.cands) - v.choosable),
 	}
 	if v.at >= 0 {
@@ -295,7 +299,7 @@ func (p *Pool) decision(d *verdict, id, incarnation string, at time.Time) Decisi
 		Number: d.number, At: at, Policy: p.cfg.Policy.Name(), Endpoint: id, Incarnation: incarnation, Degraded: d.degraded,
 		Probe: d.probe, Seed: d.seed, Waited: d.waited, PolicyFault: d.fault, AffinityLifted: d.lifted,
 		Freshness: d.freshness, Age: d.age, Cached: d.cached, Withheld: d.withheld, Terms: d.terms, RunnerUp: d.runnerUp,
-		RunnerUpTotal: d.runnerUpTotal, TieWindow: ms(p.cfg.TieWindow), SharedPart: d.sharing, MeanOutput: d.outputs,
+		RunnerUpTotal: d.runnerUpTotal, TieWindow: ms(p.cfg.TieWindow), SharedPart: d.sharing, MeanOutput: d.outputs, OwnMean: d.means.value(),
 		Considered: int(d.considered), Excluded: int(d.excluded), Candidates: d.candidates,
 	}
 	if d.shadow != nil {

@@ -302,8 +302,8 @@ func TestUnknownIsNotLessThanOurOwn(t *testing.T) {
 	c.advance(time.Second)
 	require.NoError(t, p.Observe("new", telemetry.Snapshot{ObservedAt: c.now(), KVShare: telemetry.V(0.2)}))
 	load := candidate(t, scored(t, p, router.Request{}), "new").Load
-	require.Equal(t, 8.0, load.Requests, "four leases of each of two gateways")
-	require.Equal(t, 4000.0, load.PendingPrefill)
+	require.Equal(t, 7.0, load.Requests, "four leases of ours, two like them of the other one, and half of its other two")
+	require.Equal(t, 3500.0, load.PendingPrefill)
 }
 
 func TestAdapterMemory(t *testing.T) {

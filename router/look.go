@@ -35,7 +35,7 @@ func (v *View) classOf(at, freshFor, staleAfter int64) telemetry.Class {
 func (v *View) read(i int) {
 	m := &v.set.list[i]
 	e, c := m.live, &v.cands[i]
-	key := memo{e.account.Version(), e.changes.Load(), v.now, c.memo.mean} // before what they tell the versions of
+	key := memo{e.account.Version(), e.changes.Load(), v.now, c.memo.mean, v.means} // before what they tell the versions of
 	if v.plain && c.memo == key && (key.mean == 0 || key.mean == v.mean) && v.recall(i, m, c) {
 		return
 	}
@@ -147,13 +147,11 @@ func (v *View) readPlain(i int, m *member, c *cand, rep *reported, sums *reserve
 	c.freshness, c.age, c.freshFor = class, age, rep.freshFor
 	c.barrier, c.half, c.due, c.occupied = NoReason, false, false, false
 	c.waiting, c.adapter = waiting, 0
-	ownRequests, ownPending = float64(replicas*ownRequests), float64(replicas*ownPending)
-	ownKV := float64(replicas * float64(sums.Live.KV))
-	c.load.Requests = ownRequests + float64(weight*(requests-ownRequests))
-	c.load.PendingPrefill = drained(ownPending+float64(weight*(pending-ownPending)), pending, age, v.quotes[m.kind].Profile())
-	c.kv = ownKV + float64(weight*(kv-ownKV))
-	ownContext := float64(replicas * contextOf(&sums.Live))
-	c.whole = ownContext + float64(weight*(c.booked-ownContext))
+	all := v.everyone(&sums.Live)
+	c.load.Requests = all.Requests + float64(weight*(requests-all.Requests))
+	c.load.PendingPrefill = drained(all.Prefill+float64(weight*(pending-all.Prefill)), pending, age, v.quotes[m.kind].Profile())
+	c.kv = all.KV + float64(weight*(kv-all.KV))
+	c.whole = all.Context + float64(weight*(c.booked-all.Context))
 	c.load.KVCapacity, c.load.KVShare = capacity, 0
 	if c.cap = NoReason; v.capped {
 		c.most = m.limitOf()
@@ -353,14 +351,15 @@ func (v *View) settle(i int, c *cand, age *[figures]int64, suspect, observed, av
 		}
 		return own + float64(weight*(c.value[fig]-own))
 	}
+	all := v.everyone(&c.own)
 	c.load.KV, c.load.KVShare = 0, 0
 	if c.class[figRequests] >= telemetry.Aging {
-		c.load.Requests = blend(figRequests, float64(replicas*float64(c.own.Requests)))
+		c.load.Requests = blend(figRequests, all.Requests)
 	} else {
 		f |= isUnsure
 	}
 	if c.class[figPending] >= telemetry.Aging {
-		estimate := blend(figPending, float64(replicas*float64(c.own.Prefill)))
+		estimate := blend(figPending, all.Prefill)
 		c.load.PendingPrefill = drained(estimate, c.value[figPending], age[figPending], v.quotes[c.kind].Profile())
 	} else {
 		f |= isUnsure
@@ -369,8 +368,8 @@ func (v *View) settle(i int, c *cand, age *[figures]int64, suspect, observed, av
 	case c.class[figKV] < telemetry.Aging || c.occupied:
 		f |= isUnsure
 	case c.load.KVCapacity > 0:
-		kv, own := blend(figKV, float64(replicas*float64(c.own.KV))), float64(replicas*contextOf(&c.own))
-		c.load.KV = v.unshared(kv, own+float64(weight*(c.booked-own)))
+		kv := blend(figKV, all.KV)
+		c.load.KV = v.unshared(kv, all.Context+float64(weight*(c.booked-all.Context)))
 	default:
 		c.load.KVShare = blend(figKV, 0)
 	}

@@ -54,6 +54,7 @@ type Pool struct {
 
 	_ [64]byte // what every end of a lease and every report writes does not share a cache line with what every decision reads
 
+	means    atomic.Pointer[ownMeans]
 	outputs  atomicMean // of outputs, tokens
 	silences silences   // of endpoints while requests wait there
 	sharing  overlap

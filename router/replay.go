@@ -41,9 +41,10 @@ func Replay(r *Receipt, cfg Config) (Decision, error) {
 		number: r.Number, req: &Request{Class: r.Class}, size: sizes{prompt: r.PromptTokens, output: r.OutputTokens, guessed: r.OutputGuessed},
 		sized:   score.Request{Prompt: float64(r.PromptTokens), Output: float64(r.OutputTokens), Adapter: r.Adapter},
 		session: r.Session, lead: r.Prefix, payer: r.Tenant, blocked: r.OverShare,
-		tenant: admission.Open{Requests: r.TenantOpen, Tokens: r.TenantTokens}, replicas: float64(cfg.Replicas),
-		sharing: r.SharedPart, outputs: r.MeanOutput,
+		tenant:  admission.Open{Requests: r.TenantOpen, Tokens: r.TenantTokens},
+		sharing: r.SharedPart, outputs: r.MeanOutput, means: meansOf(r, cfg.Replicas),
 	}
+	v.setReplicas(cfg.Replicas)
 	if v.remaining = r.RemainingMS; v.remaining == 0 {
 		v.remaining = math.Inf(1)
 	}
