@@ -74,7 +74,7 @@ type Candidate struct {
 	// than added. The cost counts what requests share once, as engines do: by Decision.SharedPart.
 	KVBooked float64 `json:"kv_booked,omitempty"`
 	// Silence is for how much longer than usual it has given no sign of life while leases of the pool wait there for their first token,
-	// ms; see [Pressure].
+	// ms: see the package's documentation.
 	Silence float64 `json:"silence_ms,omitempty"`
 	// KVCapacity is the size of the KV memory, tokens; 0 = unknown.
 	KVCapacity float64 `json:"kv_capacity"`

@@ -33,9 +33,11 @@
 // ended since is taken off. Where no reading of anybody is usable, the same terms follow from the pool's own leases and from what
 // it sent where, and the receipt says so: [Decision].Degraded.
 //
-// An engine that hangs may report as if nothing were. While leases wait there for their first token, and no token, end or refusal of any
-// lease and no changed report shows that it lives, the time beyond what the prompts there explain and beyond silences that are usual in
-// the pool is expected to last as long again, and is part of its queue: [Candidate].Silence. Nobody is refused for it.
+// An engine that hangs may report as if nothing were. While leases wait there for their first token, and no token, completion or
+// refusal of any lease and no report of more memory in use shows that it lives, the time beyond what the prompts there explain and
+// beyond silences that are usual in the pool is expected to last as long again, and is part of its queue: [Candidate].Silence. When
+// all of them have given up it is remembered for as long as it lasted, a minute at most. Nobody is refused for it. A host that fails
+// what gets no first token in time helps: failures open the circuit.
 //
 // # Who is admitted
 //

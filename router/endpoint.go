@@ -99,6 +99,7 @@ type live struct {
 	cleared  atomic.Int64 // when an event last told that its cache is empty, or its circuit opened (not in exact mode), ns; 0 = never
 	starting atomic.Int64 // open leases that have not got their first token
 	lived    atomic.Int64 // the last sign of life, or when the first of those that are starting was sent, ns
+	gaveUp   atomic.Int64 // when the last of those that were starting ended without a first token, ns; 0 = never
 	probing  atomic.Int32 // open leases granted as probes of an open circuit and without a sign of life yet
 	probed   atomic.Int64 // when the last of them was granted, ns
 	refused  overload

@@ -237,7 +237,7 @@ func (l *Lease) end(out Outcome) {
 		}
 	}
 	if l.first.CompareAndSwap(0, -1) { // no token any more
-		e.starting.Add(-1)
+		e.giveUp(now)
 	}
 	l.account.Release(t)
 	p.uncountTenant(l)

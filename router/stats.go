@@ -70,7 +70,8 @@ type EndpointStats struct {
 	Age       time.Duration   `json:"age_ns"`
 	// Suspect says why the readings are not believed.
 	Suspect telemetry.SuspectReason `json:"suspect,omitempty"`
-	// Silence is for how long it has given no sign of life while leases of the pool wait there for their first token; 0 = none waits.
+	// Silence is for how long it has given no sign of life while leases of the pool wait there for their first token, or what is
+	// remembered of that; 0 = none.
 	Silence time.Duration `json:"silence_ns,omitempty"`
 	// Own are the pool's open leases there.
 	Own reserve.Sums `json:"own"`
