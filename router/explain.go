@@ -3,6 +3,7 @@ package router
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -29,12 +30,30 @@ func (d *Decision) rank(candidates []Candidate) {
 	})
 }
 
-// String is a short text for logs: the policy, the choice and what it cost.
+// String is a short text for logs: the policy, the choice and what it cost, and the runner-up. It says where both cost as
+// good as the same, between whom the default draws by lot, and where no candidate had usable telemetry.
 func (d Decision) String() string {
-	if d.Endpoint == "" {
-		return fmt.Sprintf("%s: none of %d endpoints", d.Policy, d.Considered+d.Excluded)
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: ", d.Policy)
+	switch n := d.Considered + d.Excluded; {
+	case d.Endpoint == "" && n == 0:
+		b.WriteString("no endpoint was looked at")
+	case d.Endpoint == "":
+		fmt.Fprintf(&b, "none of %d endpoints", n)
+	default:
+		fmt.Fprintf(&b, "%s at %.1f ms", d.Endpoint, d.Terms.Total())
+		if d.RunnerUp != "" {
+			fmt.Fprintf(&b, " before %s at %.1f", d.RunnerUp, d.RunnerUpTotal)
+			if math.Abs(d.RunnerUpTotal-d.Terms.Total()) <= d.TieWindow {
+				b.WriteString(", as good as equal")
+			}
+		}
+		fmt.Fprintf(&b, ", one of %d endpoints", d.Considered)
 	}
-	return fmt.Sprintf("%s: %s at %.1f ms, one of %d endpoints", d.Policy, d.Endpoint, d.Terms.Total(), d.Considered)
+	if d.Degraded {
+		b.WriteString("; degraded: no usable telemetry")
+	}
+	return b.String()
 }
 
 // Explain is the decision as a table: one line a candidate, best first, the choice marked with an asterisk, every term in ms.
@@ -62,6 +81,9 @@ func (d Decision) Explain() string {
 		fmt.Fprintf(&b, "%c %-16s %9.1f %9.1f %8.1f %8.1f %8.1f %8.1f %8.1f %11.1f %12.1f %12.1f %8.1f  %s\n", mark, c.ID, c.Total, c.OwnCost,
 			t.Queue, t.Prefill, t.Decode, t.Adapter, t.KVPressure, t.Uncertainty, t.Interference, t.Displacement, t.Wait, c.notes())
 	}
+	if d.Degraded {
+		b.WriteString("  degraded: no usable telemetry\n")
+	}
 	return b.String()
 }
 
@@ -82,7 +104,7 @@ func (c *Candidate) notes() string {
 		return "excluded: " + c.Excluded.String()
 	}
 	notes := []string{c.Freshness.String()}
-	if c.Freshness >= telemetry.Aging && c.Age > 0 {
+	if c.Freshness != telemetry.Missing && c.Age > 0 {
 		notes[0] += " " + c.Age.Round(time.Millisecond).String()
 	}
 	add := func(yes bool, format string, args ...any) {

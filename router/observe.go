@@ -94,7 +94,8 @@ func (p *Pool) report(l *live, s telemetry.Snapshot, answered *reserve.Lease) te
 	}
 	rep.freshFor, rep.staleAfter = l.pace.limits(&p.cfg.Freshness)
 	// Memory is taken by what is computed. Other figures move with those who come and go, too.
-	if old := l.reported.Load(); old.known[figKV] && rep.known[figKV] && old.kvIsShare == rep.kvIsShare && rep.value[figKV] > old.value[figKV] {
+	if old := l.reported.Load(); old.known[figKV] && rep.known[figKV] && old.kvIsShare == rep.kvIsShare &&
+		rep.value[figKV] > old.value[figKV] {
 		l.lives(&p.silences, old.at[figKV], false) // or at some time since
 	}
 	l.reported.Store(rep)

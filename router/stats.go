@@ -65,7 +65,8 @@ type EndpointStats struct {
 	// Circuit is closed, open or half-open; Opened counts how often it opened.
 	Circuit string `json:"circuit"`
 	Opened  uint64 `json:"opened"`
-	// Freshness and Age are those of the load readings in use: of running and waiting requests the older counts.
+	// Freshness and Age are those of the load readings in use: of running and waiting requests the older counts. Age is negative where
+	// there are none.
 	Freshness telemetry.Class `json:"freshness"`
 	Age       time.Duration   `json:"age_ns"`
 	// Suspect says why the readings are not believed.
@@ -196,7 +197,7 @@ func (p *Pool) endpointStats(v *View, e *live) EndpointStats {
 	rep := e.reported.Load()
 	out := EndpointStats{
 		ID: e.id, Incarnation: e.incarnation, Own: e.account.Sums(), Suspect: rep.suspect, Silence: time.Duration(e.silent(v.now)),
-		Requests: -1, Waiting: -1, KVShare: -1, CachedTokens: p.index.Held(e.holder), ExactCache: p.index.Exact(e.holder),
+		Age: -1, Requests: -1, Waiting: -1, KVShare: -1, CachedTokens: p.index.Held(e.holder), ExactCache: p.index.Exact(e.holder),
 		Chosen: e.chosen.Load(), Completed: e.completed.Load(), Failed: e.failed.Load(), Cancelled: e.cancelled.Load(),
 		Refused:   e.refusals.Load(),
 		Telemetry: e.store.Counters(), Limiter: e.limiter.stats(p.base),

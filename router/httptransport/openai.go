@@ -197,6 +197,9 @@ func (o OpenAI) Describe(r *http.Request) (router.Request, error) {
 	}
 	out.Deadline = deadline
 	body, err := o.read(r)
+	if err == nil && len(body) == 0 {
+		out.ExpectedOutputTokens = 1 // nothing is generated, as for a list of models; 0 would mean unknown
+	}
 	if err != nil || len(body) == 0 || !isJSON(r.Header) {
 		return out, err
 	}

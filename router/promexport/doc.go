@@ -7,7 +7,7 @@
 // # What it shows
 //
 // Every scrape reads [router.Pool.Stats] once. Names begin with Options.Namespace and end in the unit; counters end in
-// _total. Figures of the pool as a whole have no label but outcome. Figures of one endpoint carry its ID as the label
+// _total. Figures of the pool as a whole have no label but outcome or reason. Figures of one endpoint carry its ID as the label
 // endpoint; a state is shown one-hot, as a series for each possible state, of which one is 1, with the label state or
 // reason. A figure that no engine has reported is absent, never 0.
 //

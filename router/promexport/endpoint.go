@@ -36,7 +36,8 @@ func endpointFamilies() []family[endpoint] {
 			func(e *endpoint) string { return string(e.Suspect) },
 			string(telemetry.SuspectFrozen), string(telemetry.SuspectWedged)),
 
-		gauge("endpoint_silence_seconds", "Time without a sign of life while leases wait there for their first token, or what is remembered of it; 0 = none.",
+		gauge("endpoint_silence_seconds",
+			"Time without a sign of life while leases wait there for their first token, or what is remembered of it; 0 = none.",
 			func(e *endpoint) float64 { return e.Silence.Seconds() }),
 
 		oneHot("endpoint_readiness", "1 for the readiness set by the host.", "state", readiness,
