@@ -5,10 +5,8 @@ import (
 	"fmt"
 )
 
-// Caps are hard limits on what is admitted. The zero value has none: 0 switches a cap off. Caps never let too many through, and
-// where a report cannot tell they may let through too few until the next: a request that was sent less than the visibility lag (50 ms)
-// before a report is counted beside the report, which may contain it, and when it ends the report still counts what it contained. A
-// Caps is a plain value; any number of goroutines may read it.
+// Caps are hard limits on what is admitted. The zero value has none: 0 switches a cap off. A Caps is a plain value; any
+// number of goroutines may read it.
 type Caps struct {
 	// Waiting is the number of waiting requests from which an endpoint takes no more: those it reports plus those sent and
 	// not yet observed, whatever these do by now. It vetoes only on a usable report, or on the pool's own part of a stale

@@ -57,6 +57,9 @@ type Candidate struct {
 	Own reserve.Load `json:"own"`
 	// OwnUnobserved is the number of those leases that no snapshot can contain yet.
 	OwnUnobserved int64 `json:"own_unobserved"`
+	// OwnMean is the mean of that over the endpoints of its kind, with one profile and serving the same, by which other gateways' part is
+	// estimated; nil without others.
+	OwnMean *LedgerMean `json:"own_mean,omitempty"`
 	// OwnStarted is how many of these have got their first token: they do not wait any more.
 	OwnStarted int64 `json:"own_started,omitempty"`
 	// Requests that run or wait there.
@@ -73,9 +76,6 @@ type Candidate struct {
 	// KVBooked is how many of these tokens are counted as the ledger books them, request by request; negative where more were taken off
 	// than added. The cost counts what requests share once, as engines do: by Decision.SharedPart.
 	KVBooked float64 `json:"kv_booked,omitempty"`
-	// Silence is for how much longer than usual it has given no sign of life while leases of the pool wait there for their first token,
-	// ms: see the package's documentation.
-	Silence float64 `json:"silence_ms,omitempty"`
 	// KVCapacity is the size of the KV memory, tokens; 0 = unknown.
 	KVCapacity float64 `json:"kv_capacity"`
 	// Cached is the number of leading prompt tokens that the prefix index knows there, in whole blocks.
@@ -87,7 +87,8 @@ type Candidate struct {
 	// Profile are its capacities.
 	Profile *score.Profile `json:"profile"`
 
-	// Load is what the cost was computed from: the figures weighted by age, or their substitutes.
+	// Load is what the cost was computed from: the figures weighted by age, or their substitutes. Of an excluded
+	// candidate, Silence alone.
 	Load score.Load `json:"load"`
 	// Terms are the costs, ms. Zero for an excluded candidate.
 	Terms score.Terms `json:"terms"`
@@ -156,7 +157,7 @@ type memo struct {
 	changes uint64 // of the endpoint otherwise
 	now     int64
 	mean    float64 // length of a waiting prompt, where that was asked for
-	own     *ownMeans
+	ledger  *tickMeans
 }
 
 // The load figures of an endpoint.
@@ -222,8 +223,9 @@ func (v *View) export(i int, profile *score.Profile) Candidate {
 		Excluded: c.excluded(), Withheld: c.withheld, Probe: c.half || c.due, HalfOpen: c.half, ProbeDue: c.due,
 		Freshness: c.freshness, Age: time.Duration(c.age), FreshFor: time.Duration(c.freshFor),
 		Avoided: v.flags[i]&isAvoided != 0, Observed: v.flags[i]&isObserved != 0,
-		Own: c.own, OwnUnobserved: c.unobserved, OwnStarted: c.started, KVCapacity: c.load.KVCapacity, Cached: c.cached, AdapterNeeded: c.adapter,
-		LastChosen: c.lastChosen, Profile: profile, KVOccupied: c.occupied, KVBooked: c.booked, Silence: c.load.Silence,
+		Own: c.own, OwnUnobserved: c.unobserved, OwnMean: v.meanOf(c),
+		OwnStarted: c.started, KVCapacity: c.load.KVCapacity, Cached: c.cached, AdapterNeeded: c.adapter,
+		LastChosen: c.lastChosen, Profile: profile, KVOccupied: c.occupied, KVBooked: c.booked, Load: score.Load{Silence: c.load.Silence},
 		SeedSpent: c.spent, Limit: c.most, Barred: v.grade[i] == gradeBarred,
 	}
 	var recorded [figures]*Figure
@@ -260,7 +262,7 @@ func (v *View) restore(i int) {
 	v.quotes = append(v.quotes, v.model.Quote(r.Profile, &v.sized))
 	*c = cand{
 		kind: i, own: r.Own, unobserved: r.OwnUnobserved, started: r.OwnStarted, lastChosen: r.LastChosen,
-		load: score.Load{KVCapacity: r.KVCapacity, Silence: r.Silence}, booked: r.KVBooked,
+		load: score.Load{KVCapacity: r.KVCapacity, Silence: r.Load.Silence}, booked: r.KVBooked,
 		cached: r.Cached, adapter: r.AdapterNeeded, half: r.HalfOpen,
 		freshness: min(r.Freshness, telemetry.Fresh), age: int64(r.Age), freshFor: int64(r.FreshFor),
 		due: r.ProbeDue, occupied: r.KVOccupied, spent: r.SeedSpent, most: r.Limit,

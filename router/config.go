@@ -35,9 +35,10 @@ type Config struct {
 	// possibly from several goroutines at once.
 	Now func() time.Time
 
-	// Replicas is the number of gateways in front of the same engines. What this one has sent and the engines have not reported yet
-	// is counted that many times. Where readings are old or missing, the others are taken to have, all together, what this one has as
-	// often as there are of them: 1/Replicas of it at the same endpoints, the rest evenly. Default 1.
+	// Replicas is the number R of gateways in front of the same engines, this one included. What this one has sent and the engines have
+	// not reported yet is counted R times. Where readings are old or missing, the load of all gateways at an endpoint is taken to be
+	// own + (R-1) (own/R + (1-1/R) mean of own over the endpoints): of 4 gateways, with 6 requests of its own here and 2 at the only
+	// other endpoint, 6 + 3 (1.5 + 3) = 19.5. Default 1.
 	Replicas int
 	// VisibilityLag is the time from a dispatch to its appearance in the engine's figures. Default 50 ms.
 	VisibilityLag time.Duration
@@ -67,7 +68,9 @@ type Config struct {
 	Freshness Freshness
 	// Bounds are the pressure bounds on affinity.
 	Bounds Bounds
-	// Caps are the hard limits.
+	// Caps are the hard limits. Never do they let too many through; where a report cannot tell they may let through too few until the next:
+	// a request that was sent less than VisibilityLag before a report is counted beside the report, which may contain it, and when it ends
+	// the report still counts what it contained.
 	Caps admission.Caps
 	// Limit learns how many requests each endpoint should have at once; off by default.
 	Limit Limit
@@ -103,7 +106,8 @@ type Freshness struct {
 
 // Bounds are the limits of pressure inside which a warm prefix counts. Outside any of them the candidate competes on its
 // cold cost, with the reason in the receipt; when every candidate is outside, affinity counts for all again. Beside a candidate with
-// fresh readings, those of others must be fresh, too; where nobody's are, affinity for those that are aging counts.
+// fresh readings, those of others must be fresh, too; where nobody's are, affinity counts for those whose
+// readings are the freshest.
 // A Bounds is a plain value.
 type Bounds struct {
 	// MaxWaiting is the number of waiting requests, reported and just sent, up to which affinity counts. Default 128: how long they

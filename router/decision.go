@@ -50,8 +50,6 @@ type Decision struct {
 	SharedPart float64 `json:"shared_part,omitempty"`
 	// MeanOutput is the mean output of the newest that have ended, tokens: after so many a slot of a full engine becomes free.
 	MeanOutput float64 `json:"mean_output,omitempty"`
-	// OwnMean is the mean of the pool's leases at an endpoint, by which those of other gateways are estimated; nil without others.
-	OwnMean *OwnMean `json:"own_mean,omitempty"`
 	// Considered and Excluded are the numbers of candidates that could and could not be chosen.
 	Considered int `json:"considered"`
 	Excluded   int `json:"excluded"`
@@ -80,7 +78,7 @@ type Shadow struct {
 const tick = time.Millisecond
 
 // open prepares a view of all endpoints for a request.
-func (p *Pool) open(req *Request, at time.Time, now int64) *View {
+func (p *Pool) open(req *Request, at time.Time, now int64, publish bool) *View {
 	v := p.views.Get().(*View)
 	v.request, v.now, v.tries = *req, now-now%int64(tick), 0
 	v.req = &v.request
@@ -102,13 +100,13 @@ func (p *Pool) open(req *Request, at time.Time, now int64) *View {
 	if req.Prefix.Blocks() > 0 {
 		v.lead = req.Prefix.Head(min(2, req.Prefix.Blocks())).Fingerprint() | 1
 	}
-	p.look(v)
+	p.look(v, publish)
 	return v
 }
 
 // look reads every endpoint anew. The order matters: whatever is granted after the counters were read shows in them when the
 // lease is to be granted.
-func (p *Pool) look(v *View) {
+func (p *Pool) look(v *View, publish bool) {
 	v.outdated, v.changed, v.blocked, v.dropped, v.youngest = false, v.changed[:0], false, false, telemetry.Fresh
 	version := p.version.Load()
 	v.grants = p.grants.Load()
@@ -124,7 +122,7 @@ func (p *Pool) look(v *View) {
 		v.match = v.match[:0]
 	}
 	v.mean, v.sharing, v.outputs = math.Float64frombits(p.mean.Load()), p.sharing.value(), p.outputs.value()
-	v.silences, v.means = p.silences.value(), p.ownMeans(v)
+	v.usual, v.ledger = p.usual.value(), p.ledgerMeans(v, publish)
 	v.kinds, v.quotes = v.kinds[:0], v.quotes[:0]
 	for i := range v.set.kinds {
 		k := &v.set.kinds[i]
@@ -246,7 +244,6 @@ type verdict struct {
 	age                  time.Duration
 	cached               int64
 	sharing, outputs     float64
-	means                *ownMeans
 	runnerUp             string
 	runnerUpTotal        float64
 	considered, excluded int32
@@ -265,7 +262,7 @@ type verdict struct {
 // verdict writes down the view's choice; with full, all candidates too.
 func (v *View) verdict(full bool) verdict {
 	d := verdict{
-		number: v.number, degraded: v.degraded, fault: v.fault, lifted: v.lifted, sharing: v.sharing, outputs: v.outputs, means: v.means,
+		number: v.number, degraded: v.degraded, fault: v.fault, lifted: v.lifted, sharing: v.sharing, outputs: v.outputs,
 		seed: v.seeding && v.at >= 0, considered: int32(v.choosable), excluded: int32(len(v.cands) - v.choosable),
 	}
 	if v.at >= 0 {
@@ -299,7 +296,8 @@ func (p *Pool) decision(d *verdict, id, incarnation string, at time.Time) Decisi
 		Number: d.number, At: at, Policy: p.cfg.Policy.Name(), Endpoint: id, Incarnation: incarnation, Degraded: d.degraded,
 		Probe: d.probe, Seed: d.seed, Waited: d.waited, PolicyFault: d.fault, AffinityLifted: d.lifted,
 		Freshness: d.freshness, Age: d.age, Cached: d.cached, Withheld: d.withheld, Terms: d.terms, RunnerUp: d.runnerUp,
-		RunnerUpTotal: d.runnerUpTotal, TieWindow: ms(p.cfg.TieWindow), SharedPart: d.sharing, MeanOutput: d.outputs, OwnMean: d.means.value(),
+		RunnerUpTotal: d.runnerUpTotal, TieWindow: ms(p.cfg.TieWindow),
+		SharedPart: d.sharing, MeanOutput: d.outputs,
 		Considered: int(d.considered), Excluded: int(d.excluded), Candidates: d.candidates,
 	}
 	if d.shadow != nil {
@@ -334,7 +332,7 @@ func (p *Pool) Score(req Request) (Decision, error) {
 		return Decision{}, err
 	}
 	t, now := p.now()
-	v := p.open(&req, t, now)
+	v := p.open(&req, t, now, false)
 	defer p.close(v)
 	v.at, v.fault = v.choose(p.cfg.Policy) // not counted: a Score leaves no trace
 	d := p.decisionOf(v, t)

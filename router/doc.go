@@ -33,11 +33,12 @@
 // ended since is taken off. Where no reading of anybody is usable, the same terms follow from the pool's own leases and from what
 // it sent where, and the receipt says so: [Decision].Degraded.
 //
-// An engine that hangs may report as if nothing were. While leases wait there for their first token, and no token, completion or
-// refusal of any lease and no report of more memory in use shows that it lives, the time beyond what the prompts there explain and
-// beyond silences that are usual in the pool is expected to last as long again, and is part of its queue: [Candidate].Silence. When
-// all of them have given up it is remembered for as long as it lasted, a minute at most. Nobody is refused for it. A host that fails
-// what gets no first token in time helps: failures open the circuit.
+// An engine that hangs may report as if nothing were. While leases wait there for their first token, and no token or completion
+// of a lease and no report of more memory in use shows that it lives, the time beyond what the prompts sent there explain and beyond
+// silences that are usual in the pool is expected to last as long again. It is part of its queue, with the weight of Wait on top:
+// [score.Load].Silence. A minute after the newest was sent another may find out; when all of them have ended without a first token, a
+// minute at most is remembered, as long as it lasted. A lease that its host has lost counts until a newer one gets its first token.
+// Nobody is refused for a silence. A host that fails what gets no first token in time helps: failures open the circuit.
 //
 // # Who is admitted
 //

@@ -96,16 +96,19 @@ type live struct {
 	changes  atomic.Uint64 // counts changes of reported by two; odd while one is under way; starts at 2
 	probeAt  atomic.Int64  // when the last probe of a suspect endpoint ended, ns; 0 = never
 	readied  atomic.Int32
+	silent   atomic.Int32 // of waiting
 	cleared  atomic.Int64 // when an event last told that its cache is empty, or its circuit opened (not in exact mode), ns; 0 = never
 	starting atomic.Int64 // open leases that have not got their first token
-	lived    atomic.Int64 // the last sign of life, or when the first of those that are starting was sent, ns
-	gaveUp   atomic.Int64 // when the last of those that were starting ended without a first token, ns; 0 = never
 	probing  atomic.Int32 // open leases granted as probes of an open circuit and without a sign of life yet
 	probed   atomic.Int64 // when the last of them was granted, ns
 	refused  overload
 	circuit  circuit
 
-	_ [64]byte // what follows is written by every decision for it
+	_ [64]byte // what follows is written by the tokens that come from there
+
+	waiting waiting
+
+	_ [64]byte // and this by every decision for it
 
 	grantNo                              atomic.Uint64 // number of the newest decision that chose it; 0 = never
 	chosen, failed, cancelled, completed atomic.Uint64

@@ -3,7 +3,6 @@ package router
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -30,8 +29,8 @@ func (d *Decision) rank(candidates []Candidate) {
 	})
 }
 
-// String is a short text for logs: the policy, the choice and what it cost, and the runner-up. It says where both cost as
-// good as the same, between whom the default draws by lot, and where no candidate had usable telemetry.
+// String is a short text for logs: the policy, the choice and what it cost, the best of the others, and where no candidate had usable
+// telemetry.
 func (d Decision) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: ", d.Policy)
@@ -43,10 +42,7 @@ func (d Decision) String() string {
 	default:
 		fmt.Fprintf(&b, "%s at %.1f ms", d.Endpoint, d.Terms.Total())
 		if d.RunnerUp != "" {
-			fmt.Fprintf(&b, " before %s at %.1f", d.RunnerUp, d.RunnerUpTotal)
-			if math.Abs(d.RunnerUpTotal-d.Terms.Total()) <= d.TieWindow {
-				b.WriteString(", as good as equal")
-			}
+			fmt.Fprintf(&b, ", next %s at %.1f", d.RunnerUp, d.RunnerUpTotal)
 		}
 		fmt.Fprintf(&b, ", one of %d endpoints", d.Considered)
 	}
@@ -114,7 +110,7 @@ func (c *Candidate) notes() string {
 	}
 	add(c.Suspect != "", "suspect: %s", c.Suspect)
 	add(c.Probe, "probe")
-	add(c.Silence > 0, "silent for %.1f ms longer than usual", c.Silence)
+	add(c.Load.Silence > 0, "silent for %.1f ms longer than usual", c.Load.Silence)
 	add(c.Withheld != NoReason, "affinity withheld: %s", c.Withheld)
 	add(c.Native.CachedTokens > 0, "%.0f cached tokens save %.1f", c.Native.CachedTokens, c.Terms.Saved)
 	add(c.Avoided, "avoided")

@@ -9,7 +9,7 @@ import (
 	"github.com/isobar-go/isobar/router"
 )
 
-// What is logged of a decision says what it beat, where it was a toss-up, and where nothing was known.
+// What is logged of a decision says what it beat, and where nothing was known.
 func TestDecisionString(t *testing.T) {
 	c := newClock()
 	p := newPool(t, c, router.Config{}, "a", "b")
@@ -18,14 +18,14 @@ func TestDecisionString(t *testing.T) {
 	idle(t, p, c, "a", "b")
 	req := router.Request{PromptTokens: 100, ExpectedOutputTokens: 10}
 	d = scored(t, p, req)
-	require.Regexp(t, `^pressure: b at [0-9.]+ ms before a at [0-9.]+, one of 2 endpoints$`, d.String(), "a has got a request")
+	require.Regexp(t, `^pressure: b at [0-9.]+ ms, next a at [0-9.]+, one of 2 endpoints$`, d.String(), "a has got a request")
 	c.advance(time.Hour)
 	require.Contains(t, scored(t, p, req).Explain(), "stale 1h0m0s")
 	require.Contains(t, scored(t, p, req).Explain(), "\n  degraded: no usable telemetry\n")
 
 	p = newPool(t, c, router.Config{}, "a", "b")
 	idle(t, p, c, "a", "b")
-	require.Regexp(t, `^pressure: [ab] at [0-9.]+ ms before [ab] at [0-9.]+, as good as equal, one of 2 endpoints$`, scored(t, p, req).String())
+	require.Regexp(t, `^pressure: [ab] at [0-9.]+ ms, next [ab] at [0-9.]+, one of 2 endpoints$`, scored(t, p, req).String())
 	require.NoError(t, p.SetEndpoints(nil))
 	d, err := p.Score(req)
 	require.Error(t, err)

@@ -51,7 +51,7 @@ func (p *Pool) serve(req *Request, at time.Time, now int64, full bool) (*Lease, 
 
 // attempt tries to place a request. What it returns must be concluded, or its view closed.
 func (p *Pool) attempt(req *Request, at time.Time, now int64, full bool) (a attempt) {
-	v := p.open(req, at, now)
+	v := p.open(req, at, now, true)
 	a = attempt{view: v, at: at, full: full}
 	if a.late = req.late(at); a.late {
 		a.reason = ErrDeadline
@@ -167,7 +167,8 @@ func (p *Pool) grant(v *View, l *Lease, t time.Time) (bool, error) {
 	}
 	l.due = c.due
 	e.chosen.Add(1)
-	e.await(v.now, v.loadOf(c))
+	l.nth = e.waiting.begin(v.now, l.account.Cost().Prefill, v.adapterLoad(c))
+	e.starting.Add(1)
 	p.log[n%grantLog] = int32(v.at)
 	if v.size.prompt > 0 && p.prompts.learn(float64(l.account.Cost().Prefill)) {
 		p.mean.Store(math.Float64bits(p.prompts.published))
@@ -191,7 +192,7 @@ func (p *Pool) overtaken(v *View, g uint64) {
 // refresh brings an overtaken view up to date: what is read now contains the leases that it was overtaken by.
 func (p *Pool) refresh(v *View) {
 	if v.outdated {
-		p.look(v)
+		p.look(v, true)
 		return
 	}
 	ordinary := v.ordinary

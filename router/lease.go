@@ -80,6 +80,7 @@ type Lease struct {
 	class    uint8  // rank of its class, where shares are kept
 	share    int64  // tokens taken of its share; 0 = not counted
 	began    int64  // ns on the pool's scale
+	nth      uint64 // of those sent to the endpoint
 	started  atomic.Int64
 	first    atomic.Int64
 	tokens   atomic.Int64
@@ -128,7 +129,7 @@ func (l *Lease) FirstToken() {
 	if l.first.CompareAndSwap(0, max(now, 1)) {
 		l.prefilled()
 		l.account.FirstToken(t)
-		l.endpoint.lives(&l.pool.silences, now, true)
+		l.pool.heard(l.endpoint, now, l.nth, signFirst)
 		l.alive(now)
 		l.pool.sooner()
 	}
@@ -140,8 +141,9 @@ func (l *Lease) Progress(tokens int) {
 	if !l.granted() || tokens <= 0 || l.ended.Load() {
 		return
 	}
+	more := false
 	for old := l.tokens.Load(); int64(tokens) > old; old = l.tokens.Load() {
-		if l.tokens.CompareAndSwap(old, int64(tokens)) {
+		if more = l.tokens.CompareAndSwap(old, int64(tokens)); more {
 			l.endpoint.limiter.serve(int64(tokens) - old)
 			break
 		}
@@ -152,7 +154,12 @@ func (l *Lease) Progress(tokens int) {
 		l.prefilled()
 	}
 	l.account.Progress(t, int64(tokens))
-	l.endpoint.lives(&l.pool.silences, now, first)
+	switch {
+	case first:
+		l.pool.heard(l.endpoint, now, l.nth, signFirst)
+	case more:
+		l.pool.heard(l.endpoint, now, 0, signOther)
+	}
 	l.alive(now)
 	if first {
 		l.pool.sooner()
@@ -219,12 +226,15 @@ func (l *Lease) end(out Outcome) {
 	case Cancelled:
 		e.cancelled.Add(1)
 	case Refused:
-		e.lives(&p.silences, now, false)
 		e.refusals.Add(1)
 		e.refused.mark(now, l.began)
 	default:
 		e.completed.Add(1)
-		e.lives(&p.silences, now, l.first.Load() == 0)
+		if cost := l.account.Cost(); l.first.Load() != 0 { // whose first token is there
+			p.heard(e, now, 0, signOther)
+		} else if cost.KV > cost.Decode { // an answer to no prompt need not come from the engine
+			p.heard(e, now, l.nth, signWhole)
+		}
 		e.refused.clear(l.began)
 		if n := max(out.Usage.OutputTokens, l.tokens.Load()); n > 0 {
 			p.outputs.learn(float64(min(n, longest)))
@@ -237,7 +247,7 @@ func (l *Lease) end(out Outcome) {
 		}
 	}
 	if l.first.CompareAndSwap(0, -1) { // no token any more
-		e.giveUp(now)
+		p.unheard(l, now)
 	}
 	l.account.Release(t)
 	p.uncountTenant(l)

@@ -35,7 +35,7 @@ func (v *View) classOf(at, freshFor, staleAfter int64) telemetry.Class {
 func (v *View) read(i int) {
 	m := &v.set.list[i]
 	e, c := m.live, &v.cands[i]
-	key := memo{e.account.Version(), e.changes.Load(), v.now, c.memo.mean, v.means} // before what they tell the versions of
+	key := memo{e.account.Version(), e.changes.Load(), v.now, c.memo.mean, v.ledger} // before what they tell the versions of
 	if v.plain && c.memo == key && (key.mean == 0 || key.mean == v.mean) && v.recall(i, m, c) {
 		return
 	}
@@ -60,7 +60,7 @@ func (v *View) read(i int) {
 	c.kind, c.rep = m.kind, rep
 	c.own, c.unobserved, c.lastChosen = sums.Live, sums.Unobserved.Requests, e.grantNo.Load()
 	c.started = v.startedOf(m, c)
-	c.class, c.booked = [figures]telemetry.Class{}, 0
+	c.class, c.value, c.booked = [figures]telemetry.Class{}, [figures]float64{}, 0
 	c.barrier, c.cap, c.limit, c.withheld, c.half, c.due = NoReason, NoReason, NoReason, NoReason, false, false
 	c.occupied, c.most = rep.kvOccupied, e.limitOf()
 	c.load.KVCapacity = rep.capacityOr(&v.set.kinds[m.kind].profile)
@@ -141,17 +141,16 @@ func (v *View) readPlain(i int, m *member, c *cand, rep *reported, sums *reserve
 
 	c.kind, c.rep = m.kind, rep
 	c.own, c.unobserved, c.lastChosen = sums.Live, sums.Unobserved.Requests, m.grantNo.Load()
-	c.started = v.startedOf(m, c)
 	c.value[figRequests], c.value[figWaiting], c.value[figPending], c.value[figKV] = requests, waiting, pending, kv
 	c.class = [figures]telemetry.Class{class, class, class, class}
 	c.freshness, c.age, c.freshFor = class, age, rep.freshFor
 	c.barrier, c.half, c.due, c.occupied = NoReason, false, false, false
 	c.waiting, c.adapter = waiting, 0
-	all := v.everyone(&sums.Live)
-	c.load.Requests = all.Requests + float64(weight*(requests-all.Requests))
-	c.load.PendingPrefill = drained(all.Prefill+float64(weight*(pending-all.Prefill)), pending, age, v.quotes[m.kind].Profile())
-	c.kv = all.KV + float64(weight*(kv-all.KV))
-	c.whole = all.Context + float64(weight*(c.booked-all.Context))
+	all := v.fleetLoad(m.kind, &sums.Live)
+	c.load.Requests = all.requests + float64(weight*(requests-all.requests))
+	c.load.PendingPrefill = drained(all.prefill+float64(weight*(pending-all.prefill)), pending, age, v.quotes[m.kind].Profile())
+	c.kv = all.kv + float64(weight*(kv-all.kv))
+	c.whole = all.context + float64(weight*(c.booked-all.context))
 	c.load.KVCapacity, c.load.KVShare = capacity, 0
 	if c.cap = NoReason; v.capped {
 		c.most = m.limitOf()
@@ -197,7 +196,7 @@ func (v *View) recall(i int, m *member, c *cand) bool {
 
 // pricePlain is what remains to be done for each request.
 func (v *View) pricePlain(i int, m *member, c *cand) {
-	c.limit, c.withheld = NoReason, NoReason
+	c.limit, c.withheld, c.started = NoReason, NoReason, v.startedOf(m, c)
 	c.cached = v.cachedAt(m)
 	c.load.KV, c.load.Silence = v.unshared(c.kv, c.whole), v.silence(m, c)
 	f := isEligible | isUsable | isObserved
@@ -351,15 +350,15 @@ func (v *View) settle(i int, c *cand, age *[figures]int64, suspect, observed, av
 		}
 		return own + float64(weight*(c.value[fig]-own))
 	}
-	all := v.everyone(&c.own)
+	all := v.fleetLoad(c.kind, &c.own)
 	c.load.KV, c.load.KVShare = 0, 0
 	if c.class[figRequests] >= telemetry.Aging {
-		c.load.Requests = blend(figRequests, all.Requests)
+		c.load.Requests = blend(figRequests, all.requests)
 	} else {
 		f |= isUnsure
 	}
 	if c.class[figPending] >= telemetry.Aging {
-		estimate := blend(figPending, all.Prefill)
+		estimate := blend(figPending, all.prefill)
 		c.load.PendingPrefill = drained(estimate, c.value[figPending], age[figPending], v.quotes[c.kind].Profile())
 	} else {
 		f |= isUnsure
@@ -368,8 +367,8 @@ func (v *View) settle(i int, c *cand, age *[figures]int64, suspect, observed, av
 	case c.class[figKV] < telemetry.Aging || c.occupied:
 		f |= isUnsure
 	case c.load.KVCapacity > 0:
-		kv := blend(figKV, all.KV)
-		c.load.KV = v.unshared(kv, all.Context+float64(weight*(c.booked-all.Context)))
+		kv := blend(figKV, all.kv)
+		c.load.KV = v.unshared(kv, all.context+float64(weight*(c.booked-all.context)))
 	default:
 		c.load.KVShare = blend(figKV, 0)
 	}

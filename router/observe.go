@@ -83,7 +83,7 @@ func (p *Pool) report(l *live, s telemetry.Snapshot, answered *reserve.Lease) te
 		l.adapters.clear()
 		l.account.Restart(observedAt)
 		l.circuit.restarted(p.since(observedAt), p.since(now))
-		l.renew(p.since(observedAt))
+		l.waiting.restart(p.since(observedAt))
 	}
 	state := l.store.State()
 	rep := digestState(state, p.since, p.cfg.Freshness.StaleAfter)
@@ -96,7 +96,7 @@ func (p *Pool) report(l *live, s telemetry.Snapshot, answered *reserve.Lease) te
 	// Memory is taken by what is computed. Other figures move with those who come and go, too.
 	if old := l.reported.Load(); old.known[figKV] && rep.known[figKV] && old.kvIsShare == rep.kvIsShare &&
 		rep.value[figKV] > old.value[figKV] {
-		l.lives(&p.silences, old.at[figKV], false) // or at some time since
+		p.heard(l, old.at[figKV], 0, signOther) // or at some time since
 	}
 	l.reported.Store(rep)
 	if rep.counted {

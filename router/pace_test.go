@@ -96,8 +96,8 @@ func TestSharedPrefixesCountOnce(t *testing.T) {
 			require.InDelta(t, x.want, d.SharedPart, 1e-9)
 			all := 10*1601 + 5*1600.
 			if x.replicas == 2 { // the other one has half of what is here like this one, and half spread over both
-				require.Equal(t, 10*1601/2., d.OwnMean.Context, "computed once in a millisecond")
-				all += all/2 + d.OwnMean.Context/2
+				require.Equal(t, 10*1601/2., a.OwnMean.Context, "computed once in a millisecond")
+				all += all/2 + a.OwnMean.Context/2
 			}
 			require.InDelta(t, x.want*all, a.Load.Shared, 1e-6, "what they read beyond the engine's memory")
 			if x.used < 0 {

@@ -51,13 +51,13 @@ type Pool struct {
 	set     atomic.Pointer[endpointSet]
 	version atomic.Uint64
 	mean    atomic.Uint64 // published mean of promptMean, bits of a float64; rarely written
+	means   atomic.Pointer[tickMeans]
 
 	_ [64]byte // what every end of a lease and every report writes does not share a cache line with what every decision reads
 
-	means    atomic.Pointer[ownMeans]
-	outputs  atomicMean // of outputs, tokens
-	silences silences   // of endpoints while requests wait there
-	sharing  overlap
+	outputs atomicMean // of outputs, tokens
+	usual   usualSilence
+	sharing overlap
 
 	_ [64]byte // and neither does what every decision writes
 
@@ -266,6 +266,7 @@ func (p *Pool) adopt(old *endpointSet, e Endpoint) *live {
 	}
 	p.numbers++
 	l := &live{number: p.numbers, id: e.ID, incarnation: e.Incarnation, account: p.ledger.Account(e.ID, e.Incarnation)}
+	l.waiting.state = &l.silent
 	l.conf.Store(&e)
 	l.store = telemetry.NewStore(telemetry.StoreConfig{Limits: p.cfg.limits(), FrozenAfter: p.cfg.frozenAfter()})
 	l.reported.Store(&reported{})

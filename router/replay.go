@@ -42,7 +42,7 @@ func Replay(r *Receipt, cfg Config) (Decision, error) {
 		sized:   score.Request{Prompt: float64(r.PromptTokens), Output: float64(r.OutputTokens), Adapter: r.Adapter},
 		session: r.Session, lead: r.Prefix, payer: r.Tenant, blocked: r.OverShare,
 		tenant:  admission.Open{Requests: r.TenantOpen, Tokens: r.TenantTokens},
-		sharing: r.SharedPart, outputs: r.MeanOutput, means: meansOf(r, cfg.Replicas),
+		sharing: r.SharedPart, outputs: r.MeanOutput, ledger: recordedMeans(r, cfg.Replicas),
 	}
 	v.setReplicas(cfg.Replicas)
 	if v.remaining = r.RemainingMS; v.remaining == 0 {

@@ -113,6 +113,12 @@ func TestReplayOfEveryPolicy(t *testing.T) {
 					if c.Suspect != "" {
 						saw["suspect"]++
 					}
+					if c.Load.Silence > 0 {
+						saw["silence"]++
+					}
+					if c.OwnMean != nil && c.OwnMean.Prefill > 0 {
+						saw["own mean"]++
+					}
 				}
 				if r.Probe {
 					saw["probe"]++
@@ -126,7 +132,7 @@ func TestReplayOfEveryPolicy(t *testing.T) {
 	for _, what := range []string{
 		"rejected saturated", "rejected no-endpoints", "rejected deadline", "excluded cap-waiting", "excluded cap-endpoint", "excluded cap-tenant",
 		"excluded circuit-open", "excluded excluded", "excluded too-long", "excluded model", "excluded role", "excluded unobserved-max",
-		"excluded probing", "withheld not-fresh", "withheld waiting", "withheld lead", "suspect", "probe", "lifted",
+		"excluded probing", "withheld not-fresh", "withheld waiting", "withheld lead", "suspect", "probe", "lifted", "silence", "own mean",
 	} {
 		require.NotZero(t, saw[what], "the runs never had: %s", what)
 	}

@@ -71,8 +71,8 @@ type EndpointStats struct {
 	Age       time.Duration   `json:"age_ns"`
 	// Suspect says why the readings are not believed.
 	Suspect telemetry.SuspectReason `json:"suspect,omitempty"`
-	// Silence is for how long it has given no sign of life while leases of the pool wait there for their first token, or what is
-	// remembered of that; 0 = none.
+	// Silence is for how much longer than its prompts and what is usual explain it has given no sign of life while leases of the pool
+	// wait there for their first token, or what is remembered of that: by so much its queue is priced higher. 0 = none.
 	Silence time.Duration `json:"silence_ns,omitempty"`
 	// Own are the pool's open leases there.
 	Own reserve.Sums `json:"own"`
@@ -196,7 +196,7 @@ func (p *Pool) countEnds() ends {
 func (p *Pool) endpointStats(v *View, e *live) EndpointStats {
 	rep := e.reported.Load()
 	out := EndpointStats{
-		ID: e.id, Incarnation: e.incarnation, Own: e.account.Sums(), Suspect: rep.suspect, Silence: time.Duration(e.silent(v.now)),
+		ID: e.id, Incarnation: e.incarnation, Own: e.account.Sums(), Suspect: rep.suspect,
 		Age: -1, Requests: -1, Waiting: -1, KVShare: -1, CachedTokens: p.index.Held(e.holder), ExactCache: p.index.Exact(e.holder),
 		Chosen: e.chosen.Load(), Completed: e.completed.Load(), Failed: e.failed.Load(), Cancelled: e.cancelled.Load(),
 		Refused:   e.refusals.Load(),
@@ -226,6 +226,8 @@ func (p *Pool) endpointStats(v *View, e *live) EndpointStats {
 	if share, ok := e.store.State().KVShare.Value(); ok {
 		out.KVShare = share
 	}
+	silence := e.waiting.beyond(v.now, p.usual.value(), &out.Own.Live, &e.conf.Load().Profile)
+	out.Silence = time.Duration(silence * 1e6)
 	if load := rep.loadFigure(); rep.known[load] {
 		out.Freshness, out.Age = v.classOf(rep.at[load], rep.freshFor, rep.staleAfter), time.Duration(max(v.now-rep.at[load], 0))
 	}

@@ -171,7 +171,7 @@ func (p *Pool) latest(t *Ticket) (latest int64, hopeless bool) {
 	if t.req.late(at) {
 		return 0, true
 	}
-	v := p.open(&t.req, at, now)
+	v := p.open(&t.req, at, now, true)
 	defer p.close(v)
 	if v.choosable == 0 && v.rejection() == ErrDeadline {
 		return 0, true

@@ -63,8 +63,8 @@ type View struct {
 	replicas  float64
 	alike     float64         // of what another gateway has at an endpoint, what is like what this one has, for all others
 	spread    float64         // likewise what is spread evenly
-	means     *ownMeans       // of what this one has
-	silences  float64         // of endpoints that are usual, ms
+	ledger    *tickMeans      // nil = no other gateway
+	usual     float64         // silence, ms
 	sharing   float64         // part of the requests' memory that is shared
 	outputs   float64         // output of a request, mean
 	youngest  telemetry.Class // of readings with which affinity counts
@@ -337,7 +337,7 @@ func (v *View) cost() {
 // substitute fills in the loads that no usable reading tells: the larger of the pool's own and the mean of the fresh ones. A suspect
 // endpoint that is due for a probe is priced as if free, so that one request finds out.
 func (v *View) substitute(c *cand, mean *means) {
-	all := v.everyone(&c.own)
+	all := v.fleetLoad(c.kind, &c.own)
 	either := func(own, mean float64) float64 {
 		if c.due {
 			return own
@@ -345,13 +345,13 @@ func (v *View) substitute(c *cand, mean *means) {
 		return max(own, mean)
 	}
 	if c.class[figRequests] < telemetry.Aging {
-		c.load.Requests = either(all.Requests, mean.requests)
+		c.load.Requests = either(all.requests, mean.requests)
 	}
 	if c.class[figWaiting] < telemetry.Aging {
 		c.waiting = either(float64(v.replicas*float64(c.unobserved)), mean.waiting)
 	}
 	if c.class[figPending] < telemetry.Aging {
-		c.load.PendingPrefill = either(all.Prefill, mean.pending)
+		c.load.PendingPrefill = either(all.prefill, mean.pending)
 	}
 	most := math.Inf(1)
 	switch {
@@ -362,7 +362,7 @@ func (v *View) substitute(c *cand, mean *means) {
 		return
 	}
 	if c.load.KVCapacity > 0 {
-		own := v.unshared(all.KV, all.Context)
+		own := v.unshared(all.kv, all.context)
 		c.load.KV = min(either(own, mean.kvShare*c.load.KVCapacity), most)
 	} else {
 		c.load.KVShare = min(either(0, mean.kvShare), most)
@@ -378,7 +378,7 @@ func (v *View) price(i int, withheld bool) {
 	if !withheld && v.young(c) {
 		cached = float64(c.cached)
 	}
-	c.load.Shared, c.load.Output = float64(v.sharing*v.everyone(&c.own).Context), v.outputs
+	c.load.Shared, c.load.Output = float64(v.sharing*v.fleetContext(c.kind, &c.own)), v.outputs
 	v.queue[i], v.own[i], v.total[i] = v.quotes[c.kind].Totals(&c.load, cached, c.adapter, uncertainty)
 	v.flags[i] |= isCosted
 }

@@ -278,7 +278,7 @@ func TestNativeFiguresAreThoseOfTheTerms(t *testing.T) {
 		q := model().Quote(&p, &r)
 		n := q.Native(&l, f, m)
 		got := terms(p, l, f, r, m)
-		if math.Abs(n.PendingTokens*p.PrefillToken+n.Silence-got.Queue) > slack(got.Queue) ||
+		if math.Abs(n.PendingTokens*p.PrefillToken+l.Silence-got.Queue) > slack(got.Queue) ||
 			math.Abs(p.PrefillMS(n.UncachedTokens, n.CachedTokens)-got.Prefill) > slack(got.Prefill) ||
 			math.Abs(n.AdapterNeeded*p.AdapterLoad-got.Adapter) > slack(got.Adapter) {
 			t.Fatalf("%+v does not explain %+v", n, got)

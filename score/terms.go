@@ -99,10 +99,8 @@ type Terms struct {
 
 // Native are the figures from which [Terms] are computed, each in its own unit. A Native is a plain value.
 type Native struct {
-	// PendingTokens is the figure of Queue, tokens; the wait for a slot follows from Batch.
+	// PendingTokens is the figure of Queue, tokens; the wait for a slot follows from Batch, and a silence is in ms as it is.
 	PendingTokens float64 `json:"pending_tokens"`
-	// Silence is the part of Queue that is no work, ms: see [Load].
-	Silence float64 `json:"silence_ms,omitempty"`
 	// UncachedTokens is the figure of Prefill and Displacement, tokens.
 	UncachedTokens float64 `json:"uncached_tokens"`
 	// CachedTokens is the figure of Saved, tokens; 0 when it does not count.
@@ -256,7 +254,7 @@ func (q *Quote) Profile() *Profile { return q.p }
 // Native brings the figures of a candidate into their ranges: what [Quote.Terms] computes with. The cached tokens count only
 // when the load is Fresh, or the match says AnyAge, and they are not withheld.
 func (q *Quote) Native(l *Load, f Freshness, mt Match) Native {
-	n := Native{PendingTokens: clamp(l.PendingPrefill), Silence: clamp(l.Silence), OutputTokens: q.output, Batch: clamp(l.Requests)}
+	n := Native{PendingTokens: clamp(l.PendingPrefill), OutputTokens: q.output, Batch: clamp(l.Requests)}
 	if mt.counts(f) {
 		n.CachedTokens = min(clamp(mt.Cached), q.prompt)
 	}

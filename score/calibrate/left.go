@@ -24,7 +24,7 @@ const (
 	ColdAdapter
 	// FullEngine: it ran as many requests as it could, so that the time to the first token was that until one of them ended.
 	FullEngine
-	// SilentEngine: it had given no sign of life for longer than usual; see [router.Candidate].Silence.
+	// SilentEngine: it had given no sign of life for longer than usual; see [score.Load].Silence.
 	SilentEngine
 	// BadFigures: a figure is negative, too large, or out of the order of time.
 	BadFigures
