@@ -46,14 +46,15 @@ func freePort(t *testing.T) string {
 
 func quiet() zmq4.Option { return zmq4.WithLogger(log.New(io.Discard, "", 0)) }
 
-func newPublisher(t *testing.T, address, replay string) *publisher {
-	p := &publisher{t: t, address: address, replay: replay, pub: zmq4.NewPub(context.Background(), quiet())}
-	require.NoError(t, p.pub.Listen(address))
+// newPublisher has made noted before anybody can listen: a listener that waits for the address asks for them at once.
+func newPublisher(t *testing.T, address, replay string, noted ...[]byte) *publisher {
+	p := &publisher{t: t, address: address, replay: replay, log: noted, pub: zmq4.NewPub(context.Background(), quiet())}
 	if replay != "" {
 		p.router = zmq4.NewRouter(context.Background(), quiet())
 		require.NoError(t, p.router.Listen(replay))
 		p.done.Go(p.serve)
 	}
+	require.NoError(t, p.pub.Listen(address))
 	return p
 }
 
@@ -247,9 +248,8 @@ func TestSubscriberRestart(t *testing.T) {
 // With a replay, what was published before somebody listened and what was lost on the way is not missed.
 func TestSubscriberReplay(t *testing.T) {
 	address, replay := freePort(t), freePort(t)
-	p := newPublisher(t, address, replay)
-	p.note(batch(1, 0, stored(nil, span(1, 0, 2), 10, 11)))
-	p.note(batch(2, 0, stored(11, span(1, 2, 3), 12)))
+	p := newPublisher(t, address, replay,
+		batch(1, 0, stored(nil, span(1, 0, 2), 10, 11)), batch(2, 0, stored(11, span(1, 2, 3), 12)))
 	l := listen(t, kvevents.Source{Address: address, Replay: replay})
 	l.waits(1, 3)
 	p.subscribed()
@@ -277,10 +277,11 @@ func TestSubscriberReplay(t *testing.T) {
 	// Another process begins with what it has published since.
 	p.close()
 	l.waits(3, 0)
-	p = newPublisher(t, address, replay)
+	var twelve [][]byte
 	for i := range uint32(12) {
-		p.note(batch(float64(100+i), 0, stored(nil, span(40+i, 0, 2), 10*i, 10*i+1)))
+		twelve = append(twelve, batch(float64(100+i), 0, stored(nil, span(40+i, 0, 2), 10*i, 10*i+1)))
 	}
+	p = newPublisher(t, address, replay, twelve...)
 	l.waits(51, 2)
 	require.Equal(t, 2, l.blocks(t, l.base, span(40, 0, 2)))
 	require.Equal(t, 0, l.blocks(t, l.base, span(3, 0, 2)))
@@ -291,9 +292,8 @@ func TestSubscriberReplay(t *testing.T) {
 	// Yet another one has published less than that.
 	p.close()
 	l.waits(51, 0)
-	p = newPublisher(t, address, replay)
+	p = newPublisher(t, address, replay, batch(300, 0, stored(nil, span(60, 0, 2), 1, 2)))
 	defer p.close()
-	p.note(batch(300, 0, stored(nil, span(60, 0, 2), 1, 2)))
 	l.waits(60, 2)
 	require.Equal(t, 0, l.blocks(t, l.base, span(51, 0, 2)))
 	require.True(t, l.heard("the engine has no batch 12"))
