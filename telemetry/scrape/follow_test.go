@@ -70,6 +70,40 @@ func TestSync(t *testing.T) {
 	})
 }
 
+// A sink that changes the target it is told of, right before the next poll is due, and calls Sync is not told of the old
+// one once more.
+func TestSyncFromSink(t *testing.T) {
+	f, sink, began := newFleet("old"), &recorder{}, &starts{}
+	var p *scrape.Poller
+	var start time.Time
+	sink.check = func(told) error {
+		f.set(scrape.Target{ID: "old", URL: "http://new/metrics"})
+		p.Sync()
+		return nil
+	}
+	bubble(t, func() scrape.Config {
+		start = time.Now()
+		c := clockless(f, sink, func(req *http.Request) (*http.Response, error) {
+			began.add(req)
+			if req.URL.Host == "new" {
+				return after(req, 0, 200, "2")
+			}
+			return after(req, 990*time.Millisecond, 200, "1")
+		})
+		c.Targets = func() []scrape.Target { // slow, so that readings of them are 50 ms apart
+			time.Sleep(time.Millisecond)
+			return f.targets()
+		}
+		return c
+	}, func(t *testing.T, poller *scrape.Poller) {
+		p = poller
+		time.Sleep(2500 * time.Millisecond)
+		assert.Len(t, began.of("old"), 1)
+		require.NotEmpty(t, began.of("new"))
+		assert.Less(t, since(start, began.of("new"))[0], 1100*time.Millisecond)
+	})
+}
+
 // The old life's answer comes long after the new life began, and right when it begins: neither is told to the new one.
 func TestReplacedDuringPoll(t *testing.T) {
 	for _, moment := range []time.Duration{100 * time.Millisecond, 500 * time.Millisecond} {

@@ -37,7 +37,7 @@ type loop struct {
 	reading  uint64               // readings of Targets
 	lastSync time.Time
 	spacing  time.Duration
-	poked    bool // by Sync
+	poked    bool // by Sync; no poll begins before Targets has been read
 }
 
 // result is what a poll has brought.
@@ -71,12 +71,19 @@ func (l *loop) run() {
 		case ev := <-l.events:
 			l.take(ev)
 		}
+		select {
+		case <-l.poke: // whatever woke it up: a sink that called Sync did so before its delivery was told
+			l.poked = true
+		default:
+		}
 		now := time.Now()
 		if !now.Before(l.nextSync()) {
 			l.sync(now)
 		}
 		now = time.Now()
-		l.start(now)
+		if !l.poked {
+			l.start(now)
+		}
 		timer.Reset(l.nextWake().Sub(now))
 	}
 }
@@ -94,7 +101,7 @@ func (l *loop) nextSync() time.Time {
 
 func (l *loop) nextWake() time.Time {
 	at := l.nextSync()
-	if len(l.waiting) > 0 && l.waiting[0].due.Before(at) {
+	if !l.poked && len(l.waiting) > 0 && l.waiting[0].due.Before(at) {
 		at = l.waiting[0].due
 	}
 	return at

@@ -74,8 +74,9 @@ func New(cfg Config) (*Poller, error) {
 // Config returns the configuration in effect, see [Config.WithDefaults].
 func (p *Poller) Config() Config { return p.cfg }
 
-// Sync has Run read Targets soon, for a host that has just changed them. It does not wait, and does nothing more where
-// Run is not under way.
+// Sync has Run read Targets soon, within 50 ms and a quarter of Every, for a host that has just changed them; polls that are
+// due meanwhile begin after it. A sink that calls Sync for an endpoint while it is told of a poll has the next poll of that
+// endpoint made as Targets says then. It does not wait, and does nothing more where Run is not under way.
 func (p *Poller) Sync() {
 	select {
 	case p.poke <- struct{}{}:

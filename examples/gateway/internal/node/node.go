@@ -108,6 +108,7 @@ func New(cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
+	n.polls.sync = n.poller.Sync
 	g := cfg.Gateway
 	g.Pool, g.Polls, g.KV, g.Receipts, g.Log = pool, n.poller.Stats, n.kv.states, ring, cfg.Log
 	if n.gateway, err = gateway.New(g); err != nil {

@@ -31,6 +31,8 @@ type polls struct {
 	// here so that whoever reads them can not hold up polls.
 	lines chan introduced
 	told  chan struct{} // capacity 1: there is news for round
+	// sync has targets read again before an engine is asked once more. It is set before anybody is asked.
+	sync func()
 
 	mu    sync.Mutex
 	lives map[string]*pollLife // by id, of the newest list of targets
@@ -111,8 +113,8 @@ func (p *polls) Observe(id string, s telemetry.Snapshot) error {
 	}
 	p.noteLocked(id, l, nil)
 	if engine.Kind(s.Source) == engine.TRTLLMIterations && l.kind == "" && !l.moved {
-		l.path, l.moved, l.better = 1-l.path, true, true // the other page says more, and more often
-		l.missed = true                                  // it has told something
+		p.turnLocked(l, true) // the other page says more, and more often
+		l.missed = true       // it has told something
 		return nil
 	}
 	if !l.settled {
@@ -139,7 +141,7 @@ func (p *polls) ScrapeFailed(id string, cause error) error {
 	if l.kind == "" && !l.settled && elsewhere(cause) {
 		l.failures++
 		if l.failures%2 == 1 { // the other path at once, and both again only after the poller's back-off
-			l.path, l.moved, l.better = 1-l.path, true, false
+			p.turnLocked(l, false)
 			if l.failures == 1 {
 				return err
 			}
@@ -151,6 +153,12 @@ func (p *polls) ScrapeFailed(id string, cause error) error {
 	}
 	p.tellLocked(l)
 	return err
+}
+
+// turnLocked has the other path asked from the next poll on: what comes from now on is not of this one.
+func (p *polls) turnLocked(l *pollLife, better bool) {
+	l.path, l.moved, l.better = 1-l.path, true, better
+	p.sync()
 }
 
 func (p *polls) say(id, line string) {
