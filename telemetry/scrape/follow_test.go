@@ -74,11 +74,11 @@ func TestSync(t *testing.T) {
 // one once more.
 func TestSyncFromSink(t *testing.T) {
 	f, sink, began := newFleet("old"), &recorder{}, &starts{}
-	var p *scrape.Poller
+	var p atomic.Pointer[scrape.Poller]
 	var start time.Time
 	sink.check = func(told) error {
 		f.set(scrape.Target{ID: "old", URL: "http://new/metrics"})
-		p.Sync()
+		p.Load().Sync()
 		return nil
 	}
 	bubble(t, func() scrape.Config {
@@ -96,7 +96,7 @@ func TestSyncFromSink(t *testing.T) {
 		}
 		return c
 	}, func(t *testing.T, poller *scrape.Poller) {
-		p = poller
+		p.Store(poller)
 		time.Sleep(2500 * time.Millisecond)
 		assert.Len(t, began.of("old"), 1)
 		require.NotEmpty(t, began.of("new"))
