@@ -21,8 +21,7 @@ const never = math.MinInt64
 // Account holds the leases of one incarnation of one endpoint. [Ledger.Account] opens it. All methods may be called
 // from any goroutine at any time.
 type Account struct {
-	pub published
-	_   [64 - 56]byte // readers of pub do not share a cache line with the mutex
+	pub published // a cache line, which its readers do not share with the mutex
 
 	// Immutable.
 	ledger          *Ledger
@@ -139,10 +138,21 @@ func (a *Account) Reserve(l *Lease, at time.Time, c Cost) error {
 		a.fresh.insert(&r.fresh, t)
 		a.addLocked(unobserved, &held)
 	}
+	a.pub.starting.Add(1)
 	a.publishLocked()
 	l.account, l.rec, l.cost, l.at = a, r, c, at
 	a.mu.Unlock()
 	return nil
+}
+
+// startLocked notes the first token of a live record, or its end without one. It returns false where the token has come before.
+func (a *Account) startLocked(r *record) bool {
+	if r.started {
+		return false
+	}
+	r.started = true
+	a.pub.starting.Add(-1)
+	return true
 }
 
 // takeLocked takes amount off a live record by an event at the time at.

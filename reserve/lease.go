@@ -45,8 +45,7 @@ func (l *Lease) FirstToken(at time.Time) bool {
 	if a == nil {
 		return false
 	}
-	first := !r.started
-	r.started = true
+	first := a.startLocked(r)
 	if p := r.left.Prefill; first && p > 0 {
 		a.takeLocked(r, at, &Load{Prefill: p}, &a.moves)
 		a.publishLocked()
@@ -76,7 +75,7 @@ func (l *Lease) Progress(at time.Time, generated int64) bool {
 		return false
 	}
 	amount.Prefill = r.left.Prefill
-	r.started = true
+	a.startLocked(r)
 	if amount != (Load{}) {
 		a.takeLocked(r, at, &amount, &a.moves)
 		a.publishLocked()
@@ -93,6 +92,7 @@ func (l *Lease) Release(at time.Time) bool {
 	held := r.held()
 	a.takeLocked(r, at, &held, &a.ends)
 	r.isLive = false
+	a.startLocked(r)
 	a.live.remove(&r.live)
 	a.settleLocked(r)
 	a.publishLocked()

@@ -79,6 +79,15 @@ func (a *modelAccount) sums() (s reserve.Sums) {
 	return s
 }
 
+func (a *modelAccount) starting() (n int64) {
+	for _, l := range a.leases {
+		if l.live && !l.started {
+			n++
+		}
+	}
+	return n
+}
+
 // contained tells whether the newest snapshot can contain the lease.
 func (l *modelLease) contained() bool {
 	a := l.account

@@ -153,6 +153,7 @@ func (m *machine) check(t *rapid.T) {
 	var live []*modelLease
 	for _, p := range m.accounts {
 		require.Equal(t, p.model.sums(), p.real.Sums())
+		require.Equal(t, p.model.starting(), p.real.Starting())
 		require.NoError(t, p.real.Check())
 		require.Equal(t, p.model.forgotten, p.real.Forgotten())
 		at, ok := p.real.ObservedAt()

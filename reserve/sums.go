@@ -16,8 +16,9 @@ const (
 // published is the copy of an account's sums that readers take without the lock: a sequence lock whose words are all
 // atomic, in one cache line. One writer at a time (under the account's mutex); any number of readers.
 type published struct {
-	seq  atomic.Uint64 // odd while several words are being written; changes with every write
-	sums [sumCount]packed
+	seq      atomic.Uint64 // odd while several words are being written; changes with every write
+	sums     [sumCount]packed
+	starting atomic.Int64 // live leases without their first token; beside the lock
 }
 
 type packed struct{ requestsKV, tokens atomic.Uint64 }
@@ -140,6 +141,10 @@ func (a *Account) Sums() (s Sums) {
 	}
 	return s
 }
+
+// Starting returns how many live leases have not got their first token. It takes no lock, and may be newer or older than what
+// [Account.Sums] tells beside it.
+func (a *Account) Starting() int64 { return a.pub.starting.Load() }
 
 func (a *Account) sumsLocked() Sums {
 	s := Sums{Live: a.sums[contained], Unobserved: a.sums[unobserved], Departed: a.sums[departed]}

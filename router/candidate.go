@@ -60,8 +60,8 @@ type Candidate struct {
 	// OwnMean is the mean of that over the endpoints of its kind, with one profile and serving the same, by which other gateways' part is
 	// estimated; nil without others.
 	OwnMean *LedgerMean `json:"own_mean,omitempty"`
-	// OwnStarted is how many of these have got their first token: they do not wait any more.
-	OwnStarted int64 `json:"own_started,omitempty"`
+	// OwnStarting is how many of the pool's leases there have not got their first token.
+	OwnStarting int64 `json:"own_starting,omitempty"`
 	// Requests that run or wait there.
 	Requests Figure `json:"requests"`
 	// Waiting requests there.
@@ -71,7 +71,7 @@ type Candidate struct {
 	// KV memory in use, tokens, or as a share of it where KVCapacity is 0.
 	KV Figure `json:"kv"`
 	// KVOccupied says that KV counts cached prefixes that can be evicted at once, too. It is then an upper bound: the cost is
-	// computed from the larger of the pool's own part and the mean of those whose figure is without them.
+	// computed as if it were missing, from those whose figure is without them, and not beyond it.
 	KVOccupied bool `json:"kv_occupied,omitempty"`
 	// KVBooked is how many of these tokens are counted as the ledger books them, request by request; negative where more were taken off
 	// than added. The cost counts what requests share once, as engines do: by Decision.SharedPart.
@@ -142,7 +142,7 @@ type cand struct {
 	waiting    float64          // estimate by which queue-only ranks
 	own        reserve.Load
 	unobserved int64
-	started    int64
+	starting   int64
 	lastChosen uint64
 	age        int64     // of the load readings, ns
 	freshFor   int64     // up to which age they are fresh, ns
@@ -224,7 +224,7 @@ func (v *View) export(i int, profile *score.Profile) Candidate {
 		Freshness: c.freshness, Age: time.Duration(c.age), FreshFor: time.Duration(c.freshFor),
 		Avoided: v.flags[i]&isAvoided != 0, Observed: v.flags[i]&isObserved != 0,
 		Own: c.own, OwnUnobserved: c.unobserved, OwnMean: v.meanOf(c),
-		OwnStarted: c.started, KVCapacity: c.load.KVCapacity, Cached: c.cached, AdapterNeeded: c.adapter,
+		OwnStarting: c.starting, KVCapacity: c.load.KVCapacity, Cached: c.cached, AdapterNeeded: c.adapter,
 		LastChosen: c.lastChosen, Profile: profile, KVOccupied: c.occupied, KVBooked: c.booked, Load: score.Load{Silence: c.load.Silence},
 		SeedSpent: c.spent, Limit: c.most, Barred: v.grade[i] == gradeBarred,
 	}
@@ -261,7 +261,7 @@ func (v *View) restore(i int) {
 	r, c := &v.recorded[i], &v.cands[i]
 	v.quotes = append(v.quotes, v.model.Quote(r.Profile, &v.sized))
 	*c = cand{
-		kind: i, own: r.Own, unobserved: r.OwnUnobserved, started: r.OwnStarted, lastChosen: r.LastChosen,
+		kind: i, own: r.Own, unobserved: r.OwnUnobserved, starting: r.OwnStarting, lastChosen: r.LastChosen,
 		load: score.Load{KVCapacity: r.KVCapacity, Silence: r.Load.Silence}, booked: r.KVBooked,
 		cached: r.Cached, adapter: r.AdapterNeeded, half: r.HalfOpen,
 		freshness: min(r.Freshness, telemetry.Fresh), age: int64(r.Age), freshFor: int64(r.FreshFor),

@@ -51,8 +51,8 @@ type Config struct {
 	// MeanPromptTokens is what a waiting request is taken to have to prefill where an engine reports only a count, until
 	// the pool has learned a mean of the uncached prompts of its own traffic. Default 1024.
 	MeanPromptTokens int64
-	// UnobservedMax is the number of leases that an endpoint which has never reported may hold beside peers that have.
-	// Default 4.
+	// UnobservedMax is the number of leases without a first token that an endpoint which has never reported may hold beside peers that
+	// have. Default 4.
 	UnobservedMax int
 	// FrozenAfter is the number of observations after which unmoving readings are not believed any more. Default 10; None =
 	// they always are.

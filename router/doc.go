@@ -28,10 +28,11 @@
 // Readings count by their age. They lose weight beside the pool's own ledger by exp(-age/Decay), except that a queue is never
 // taken to shrink faster than its engine can compute; aging ones carry a growing uncertainty, stale ones do not count at all,
 // and affinity counts for those whose readings are the freshest of all who can serve the request. What is fresh follows from
-// [Freshness], or from how often an endpoint reports if that is less often. A missing figure is never zero: it counts as the mean
-// of the fresh ones, and never less than the pool's own leases. What was sent after a snapshot was taken is added to it, what has
-// ended since is taken off. Where no reading of anybody is usable, the same terms follow from the pool's own leases and from what
-// it sent where, and the receipt says so: [Decision].Degraded.
+// [Freshness], or from how often an endpoint reports if that is less often. A missing figure is never zero: it counts as
+// what the pool's own leases lead to expect and, on top, the mean of what the fresh ones of the others have beyond that; and never
+// less than the pool's own leases. What was sent after a snapshot was taken is added to it, what has ended since is taken off. Where
+// no reading of anybody is usable, the same terms follow from the pool's own leases and from what it sent where, and the receipt
+// says so: [Decision].Degraded.
 //
 // An engine that hangs may report as if nothing were. While leases wait there for their first token, and no token or completion
 // of a lease and no report of more memory in use shows that it lives, the time beyond what the prompts sent there explain and beyond

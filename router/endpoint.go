@@ -98,7 +98,7 @@ type live struct {
 	readied  atomic.Int32
 	silent   atomic.Int32 // of waiting
 	cleared  atomic.Int64 // when an event last told that its cache is empty, or its circuit opened (not in exact mode), ns; 0 = never
-	starting atomic.Int64 // open leases that have not got their first token
+	starting atomic.Int64 // open leases granted here that have not got their first token: by it a silence ends
 	probing  atomic.Int32 // open leases granted as probes of an open circuit and without a sign of life yet
 	probed   atomic.Int64 // when the last of them was granted, ns
 	refused  overload

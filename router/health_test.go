@@ -4,12 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/isobar-go/isobar/admission"
 	"github.com/isobar-go/isobar/router"
+	"github.com/isobar-go/isobar/score"
 	"github.com/isobar-go/isobar/telemetry"
 )
 
@@ -119,6 +122,51 @@ func TestUnobservedMax(t *testing.T) {
 		}
 		busy(t, p, clk, "new", 0, 0)
 		require.Equal(t, "new", mustReserve(t, p, router.Request{}).Endpoint().ID, "the first reading lifts it")
+	}
+}
+
+// Who has its first token shows that the endpoint works, and makes room for another; who ends without one makes room, too.
+func TestUnobservedMaxCountsWhoWaits(t *testing.T) {
+	for name, shown := range map[string]func(*router.Lease){
+		"first token": (*router.Lease).FirstToken,
+		"progress":    func(l *router.Lease) { l.Progress(3) },
+		"done":        func(l *router.Lease) { l.Done(router.Usage{}) },
+		"cancelled":   (*router.Lease).Cancel,
+	} {
+		t.Run(name, func(t *testing.T) {
+			clk := newClock()
+			p := newPool(t, clk, router.Config{UnobservedMax: 2, Policy: router.LeastRequests()}, "new", "old")
+			busy(t, p, clk, "old", 50, 0)
+			first := mustReserve(t, p, router.Request{})
+			for _, want := range []string{"new", "old"} {
+				require.Equal(t, want, mustReserve(t, p, router.Request{}).Endpoint().ID)
+			}
+			shown(first)
+			for _, want := range []string{"new", "old"} {
+				require.Equal(t, want, mustReserve(t, p, router.Request{}).Endpoint().ID)
+			}
+			require.NoError(t, p.Remove("new"))
+			require.NoError(t, p.Add(router.Endpoint{ID: "new"}))
+			require.Equal(t, "old", mustReserve(t, p, router.Request{}).Endpoint().ID, "its leases are found again")
+		})
+	}
+}
+
+// That room is offered to those who wait for it.
+func TestUnobservedMaxInQueue(t *testing.T) {
+	for name, shown := range map[string]func(*router.Lease){
+		"first token": (*router.Lease).FirstToken, "progress": func(l *router.Lease) { l.Progress(3) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			clk := newClock()
+			p := newPool(t, clk, router.Config{UnobservedMax: 1, Caps: admission.Caps{Endpoint: 50}, Queue: router.Queue{Max: 4}}, "new", "old")
+			busy(t, p, clk, "old", 50, 0)
+			first := granted(t, enqueue(t, p, router.Request{}))
+			ticket := enqueue(t, p, router.Request{})
+			require.False(t, done(ticket))
+			shown(first)
+			require.Equal(t, "new", granted(t, ticket).Endpoint().ID)
+		})
 	}
 }
 
@@ -302,8 +350,72 @@ func TestUnknownIsNotLessThanOurOwn(t *testing.T) {
 	c.advance(time.Second)
 	require.NoError(t, p.Observe("new", telemetry.Snapshot{ObservedAt: c.now(), KVShare: telemetry.V(0.2)}))
 	load := candidate(t, scored(t, p, router.Request{}), "new").Load
-	require.Equal(t, 7.0, load.Requests, "four leases of ours, two like them of the other one, and half of its other two")
-	require.Equal(t, 3500.0, load.PendingPrefill)
+	// Four leases of ours, two like them of the other gateway and half of its other two; and as much more as "seen" has, by its weight.
+	require.InDelta(t, 7+math.Exp(-1)*(3-1), load.Requests, 1e-9)
+	// It has nothing to prefill, where half of 1000 tokens were to be expected.
+	require.InDelta(t, 3500-math.Exp(-1)*500, load.PendingPrefill, 1e-9)
+	for range 30 {
+		mustReserve(t, p, router.Request{PromptTokens: 500, Exclude: []string{"new"}, ExcludeHard: true})
+	}
+	c.advance(100 * time.Millisecond)
+	busy(t, p, c, "seen", 30, 0)
+	load = candidate(t, scored(t, p, router.Request{}), "new").Load
+	require.Equal(t, 4.0, load.Requests, "the other gateway has nothing at all where we have thirty")
+	require.Equal(t, 2000.0, load.PendingPrefill)
+}
+
+// What the ledger knows needs no report: beside peers that show the pool's own leases and no more, one without a report has its own.
+func TestUnknownHasWhatOthersHaveBeyondTheLedger(t *testing.T) {
+	const big = 100_000
+	for _, c := range []struct {
+		name           string
+		lost, others   int64   // KV capacities, 0 = unknown
+		before, beyond float64 // memory of "lost", tokens or share, where "seen" has what was sent, and where "more" has 3000 tokens beyond
+		seenKV, moreKV float64 // reported shares
+	}{
+		{"sizes are known", big, big, 1200, 1200 + (0+3000)/2, 0.06, 0.09},
+		{"size of the others unknown", big, 0, 6000, (6000 + 9000) / 2, 0.06, 0.09},
+		{"less than is its own", big, 0, 1200, 1200, 0.01, 0.01},
+		{"own size unknown", 0, big, 0.06, 0.075, 0.06, 0.09},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			clk := newClock()
+			p := newPool(t, clk, router.Config{VisibilityLag: router.None})
+			require.NoError(t, p.SetEndpoints([]router.Endpoint{
+				{ID: "lost", Profile: score.Profile{KVCapacity: c.lost}},
+				{ID: "seen", Profile: score.Profile{KVCapacity: c.others}},
+				{ID: "more", Profile: score.Profile{KVCapacity: c.others}},
+			}))
+			for id, n := range map[string]int{"lost": 2, "seen": 10, "more": 10} {
+				others := slices.DeleteFunc([]string{"lost", "seen", "more"}, func(o string) bool { return o == id })
+				for range n {
+					mustReserve(t, p, router.Request{PromptTokens: 500, MaxOutputTokens: 100, Exclude: others, ExcludeHard: true})
+				}
+			}
+			clk.advance(time.Millisecond)
+			tell := func(id string, requests, tokens, kv float64) {
+				require.NoError(t, p.Observe(id, telemetry.Snapshot{
+					ObservedAt: clk.now(), Running: telemetry.V(requests), Waiting: telemetry.V(0), WaitingTokens: telemetry.V(tokens),
+					KVShare: telemetry.V(kv),
+				}))
+			}
+			check := func(requests, pending, kv float64) {
+				t.Helper()
+				load := candidate(t, scored(t, p, router.Request{}), "lost").Load
+				require.Equal(t, requests, load.Requests)
+				require.Equal(t, pending, load.PendingPrefill)
+				if c.lost > 0 {
+					require.InDelta(t, kv, load.KV, 1e-6)
+				} else {
+					require.InDelta(t, kv, load.KVShare, 1e-9)
+				}
+			}
+			tell("seen", 10, 5000, c.seenKV)
+			check(2, 1000, c.before)
+			tell("more", 16, 8000, c.moreKV)
+			check(2+(0+6)/2, 1000+(0+3000)/2, c.beyond)
+		})
+	}
 }
 
 func TestAdapterMemory(t *testing.T) {

@@ -131,7 +131,7 @@ func (l *Lease) FirstToken() {
 		l.account.FirstToken(t)
 		l.pool.heard(l.endpoint, now, l.nth, signFirst)
 		l.alive(now)
-		l.pool.sooner()
+		l.roomier()
 	}
 }
 
@@ -162,7 +162,16 @@ func (l *Lease) Progress(tokens int) {
 	}
 	l.alive(now)
 	if first {
+		l.roomier()
+	}
+}
+
+// roomier tells those who wait of the first token: their starts are sooner, and where nothing has been reported there is room for another.
+func (l *Lease) roomier() {
+	if l.endpoint.reported.Load().seen {
 		l.pool.sooner()
+	} else {
+		l.pool.happened()
 	}
 }
 

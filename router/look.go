@@ -59,7 +59,7 @@ func (v *View) read(i int) {
 	c.memo = memo{}
 	c.kind, c.rep = m.kind, rep
 	c.own, c.unobserved, c.lastChosen = sums.Live, sums.Unobserved.Requests, e.grantNo.Load()
-	c.started = v.startedOf(m, c)
+	c.starting = m.account.Starting()
 	c.class, c.value, c.booked = [figures]telemetry.Class{}, [figures]float64{}, 0
 	c.barrier, c.cap, c.limit, c.withheld, c.half, c.due = NoReason, NoReason, NoReason, NoReason, false, false
 	c.occupied, c.most = rep.kvOccupied, e.limitOf()
@@ -174,11 +174,6 @@ func (v *View) bookedOf(sums *reserve.Sums) float64 {
 	return float64(v.replicas*contextOf(&sums.Unobserved)) - contextOf(&sums.Departed)
 }
 
-// startedOf is how many of the leases that no snapshot can contain have got their first token: they wait no more.
-func (v *View) startedOf(m *member, c *cand) int64 {
-	return max(c.unobserved-max(m.starting.Load(), 0), 0)
-}
-
 // plainly says that nothing keeps the endpoint from serving the request, and nothing is particular about it.
 func (v *View) plainly(m *member, capacity float64) bool {
 	return v.kinds[m.kind] == NoReason && m.readied.Load() == stateReady && m.circuit.until.Load() == 0 &&
@@ -196,7 +191,7 @@ func (v *View) recall(i int, m *member, c *cand) bool {
 
 // pricePlain is what remains to be done for each request.
 func (v *View) pricePlain(i int, m *member, c *cand) {
-	c.limit, c.withheld, c.started = NoReason, NoReason, v.startedOf(m, c)
+	c.limit, c.withheld, c.starting = NoReason, NoReason, m.account.Starting()
 	c.cached = v.cachedAt(m)
 	c.load.KV, c.load.Silence = v.unshared(c.kv, c.whole), v.silence(m, c)
 	f := isEligible | isUsable | isObserved

@@ -25,7 +25,7 @@ const (
 	Excluded
 	// Probing: a probe is under way there, one at a time.
 	Probing
-	// UnobservedLimit: it has never reported, others have, and it has its few leases already.
+	// UnobservedLimit: it has never reported, others have, and as many leases as it may have at once wait there for their first token.
 	UnobservedLimit
 	// TelemetryMissing: no usable readings, with FailClosed on.
 	TelemetryMissing

@@ -303,6 +303,7 @@ type twinView struct {
 	requests, waiting, pending, kv twinFigure
 	freshness                      telemetry.Class
 	observed, avoided, half        bool
+	starting                       int
 	barrier, excluded              router.Reason
 	cached                         int64
 	choosable                      bool
@@ -424,7 +425,7 @@ func (w *twin) limit(v *twinView, degraded, reported bool, pool router.Reason) r
 	switch {
 	case w.cfg.FailClosed && degraded:
 		return router.TelemetryMissing
-	case !v.observed && reported && v.sums.Live.Requests >= int64(w.cfg.UnobservedMax):
+	case !v.observed && reported && v.starting >= w.cfg.UnobservedMax:
 		return router.UnobservedLimit
 	case pool != router.NoReason:
 		return pool
@@ -448,6 +449,11 @@ func (w *twin) look(e *twinEndpoint, r *twinRequest) twinView {
 			n++
 		}
 		v.cached = max(v.cached, min(int64(16*n), r.prompt()))
+	}
+	for _, l := range e.account.leases {
+		if l.live && !l.first {
+			v.starting++
+		}
 	}
 	v.barrier, v.avoided, v.half = w.barrier(e, r)
 	return v

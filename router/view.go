@@ -100,7 +100,7 @@ const (
 	isAvoided
 	isWarm   // has cached tokens
 	isCosted // its terms are those of its figures
-	isUnsure // a figure of it is substituted by the mean of the others
+	isUnsure // a figure of it is substituted by what the others tell
 	isCapped // by its own caps
 	isIdle   // could take a seed
 )
@@ -259,7 +259,7 @@ func (v *View) limit(c *cand, f flag, trusted, observed bool) Reason {
 		return TelemetryMissing
 	case f&isSuspect != 0 && trusted && c.own.Requests > 0:
 		return Probing
-	case f&isObserved == 0 && observed && c.own.Requests >= int64(v.cfg.UnobservedMax):
+	case f&isObserved == 0 && observed && c.starting >= int64(v.cfg.UnobservedMax):
 		return UnobservedLimit
 	case v.poolCap != NoReason:
 		return v.poolCap
@@ -276,48 +276,13 @@ func (v *View) drop(i int, reason Reason) {
 	}
 }
 
-// means are what an unknown figure counts as: the mean of the fresh ones, weighted by age like those it is compared with, or
-// where none is fresh that of the aging ones.
-type means struct{ requests, waiting, pending, kvShare float64 }
-
-func (v *View) freshMeans() means {
-	var sum, n [telemetry.Fresh + 1][figures]float64 // by class
-	for i := range v.cands {
-		if v.flags[i]&isEligible == 0 {
-			continue
-		}
-		c := &v.cands[i]
-		share := c.load.KVShare
-		if c.load.KVCapacity > 0 {
-			share = c.load.KV / c.load.KVCapacity
-		}
-		loads := [figures]float64{figRequests: c.load.Requests, figWaiting: c.waiting, figPending: c.load.PendingPrefill, figKV: share}
-		for f, class := range c.class {
-			if f == figKV && c.occupied {
-				continue // not the same as the others
-			}
-			sum[class][f] += loads[f]
-			n[class][f]++
-		}
-	}
-	mean := func(f int) float64 {
-		for _, class := range [...]telemetry.Class{telemetry.Fresh, telemetry.Aging} {
-			if n[class][f] > 0 {
-				return sum[class][f] / n[class][f]
-			}
-		}
-		return 0
-	}
-	return means{requests: mean(figRequests), waiting: mean(figWaiting), pending: mean(figPending), kvShare: mean(figKV)}
-}
-
 // cost computes the terms of every candidate that can be chosen and has none yet. What depends on the mean of the others is
 // always computed anew.
 func (v *View) cost() {
 	if v.all&isCosted != 0 && v.any&isUnsure == 0 {
 		return
 	}
-	var mean means
+	var mean surplus
 	known := false
 	for i, f := range v.flags {
 		if v.grade[i] == gradeOut || f&(isCosted|isUnsure) == isCosted {
@@ -326,46 +291,11 @@ func (v *View) cost() {
 		c := &v.cands[i]
 		if f&isUnsure != 0 {
 			if !known {
-				mean, known = v.freshMeans(), true
+				mean, known = v.meanSurplus(), true
 			}
 			v.substitute(c, &mean)
 		}
 		v.price(i, false)
-	}
-}
-
-// substitute fills in the loads that no usable reading tells: the larger of the pool's own and the mean of the fresh ones. A suspect
-// endpoint that is due for a probe is priced as if free, so that one request finds out.
-func (v *View) substitute(c *cand, mean *means) {
-	all := v.fleetLoad(c.kind, &c.own)
-	either := func(own, mean float64) float64 {
-		if c.due {
-			return own
-		}
-		return max(own, mean)
-	}
-	if c.class[figRequests] < telemetry.Aging {
-		c.load.Requests = either(all.requests, mean.requests)
-	}
-	if c.class[figWaiting] < telemetry.Aging {
-		c.waiting = either(float64(v.replicas*float64(c.unobserved)), mean.waiting)
-	}
-	if c.class[figPending] < telemetry.Aging {
-		c.load.PendingPrefill = either(all.prefill, mean.pending)
-	}
-	most := math.Inf(1)
-	switch {
-	case c.class[figKV] < telemetry.Aging:
-	case c.occupied:
-		most = c.value[figKV]
-	default:
-		return
-	}
-	if c.load.KVCapacity > 0 {
-		own := v.unshared(all.kv, all.context)
-		c.load.KV = min(either(own, mean.kvShare*c.load.KVCapacity), most)
-	} else {
-		c.load.KVShare = min(either(0, mean.kvShare), most)
 	}
 }
 
@@ -486,7 +416,8 @@ func (v *View) forgive() {
 func (v *View) outside(c *cand, queue, bestQueue float64) Reason {
 	b := &v.cfg.Bounds
 	// Of what was sent and not seen, those that have their first token wait no more.
-	if c.class[figWaiting] >= telemetry.Aging && c.value[figWaiting]-float64(v.replicas*float64(c.started)) > float64(b.MaxWaiting) {
+	started := float64(max(c.unobserved-c.starting, 0))
+	if c.class[figWaiting] >= telemetry.Aging && c.value[figWaiting]-float64(v.replicas*started) > float64(b.MaxWaiting) {
 		return WithheldWaiting
 	}
 	if c.class[figKV] >= telemetry.Aging && !c.occupied && c.kvReported(v) > b.MaxKV {
